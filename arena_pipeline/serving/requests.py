@@ -31,7 +31,7 @@ class Request:
     """One question to a provider.
 
     ``key`` is unique in its request list and names the question in the response store. ``case``, ``agent_id``,
-    ``permutation`` and ``condition`` say where the question comes from: scripts read them, language models only ``prompt``.
+    ``permutation`` and ``condition`` say where the question comes from: scripts read them, language models do not.
     """
 
     key: str
@@ -61,15 +61,15 @@ class Provider(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """JSON object of all that decides the replies: kind, weights, chat template, version, dtype, batches, decoding."""
+        """JSON object of all that decides the replies: kind, weights, template, version, dtype, batches, decoding."""
         ...
 
     @property
     def reads_case(self) -> bool:
         """Whether replies depend on ``Request.case`` and not on the prompt alone.
 
-        False for every language model: identical prompts are then asked once. True for the oracle and scripts, which know
-        the whole state: identical prompts of two cases may deserve different replies.
+        False for every language model: identical prompts are then asked once. True for the oracle and scripts, which
+        know the whole state: identical prompts of two cases may deserve different replies.
         """
         ...
 
