@@ -67,14 +67,16 @@ def broadcast_prompt(pack: PromptPack, state: State, agent_id: str, permutation:
 
 
 def action_prompt(
-    pack: PromptPack, state: State, agent_id: str, permutation: int, inbox: Mapping[str, Mapping[str, Any]]
+    pack: PromptPack, state: State, agent_id: str, permutation: int, inbox: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[str, str]:
     """The (system, user) messages that ask a BLUE agent for its action.
 
     ``inbox`` maps each teammate to its broadcast (``EMPTY_BROADCAST`` where it was silent or invalid); other entries,
-    such as the agent's own broadcast, are not shown. Raises ``ArenaError`` if a teammate is missing.
+    such as the agent's own broadcast, are not shown. None is the empty inbox of targeted rows, in which no sender is
+    listed. Raises ``ArenaError`` if a teammate is missing.
     """
-    senders = teammates(agent_id)
+    senders = () if inbox is None else teammates(agent_id)
+    inbox = inbox or {}
     missing = [sender for sender in senders if sender not in inbox]
     if missing:
         raise ArenaError(
