@@ -75,8 +75,9 @@ def action_prompt(
     such as the agent's own broadcast, are not shown. None is the empty inbox of targeted rows, in which no sender is
     listed. Raises ``ArenaError`` if a teammate is missing.
     """
-    senders = () if inbox is None else teammates(agent_id)
-    inbox = inbox or {}
+    senders = teammates(agent_id)
+    if inbox is None:
+        senders, inbox = (), {}
     missing = [sender for sender in senders if sender not in inbox]
     if missing:
         raise ArenaError(
