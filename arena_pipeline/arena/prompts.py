@@ -160,7 +160,7 @@ def _user_body(user_text: str) -> dict[str, Any]:
 
 
 def _row_texts(row: Mapping[str, Any], place: str) -> tuple[Phase, Any, Any, Any]:
-    """A row's phase, prompt version, system text and objective; ``DatasetError`` names the row if its shape is wrong."""
+    """A row's phase, prompt version, system text and objective; ``DatasetError`` names a row of another shape."""
     try:
         system, user = row["messages"][0]["content"], row["messages"][1]["content"]
         phase, version = row["metadata"]["phase"], row["metadata"]["prompt_version"]

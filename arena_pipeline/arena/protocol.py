@@ -1,4 +1,4 @@
-"""The texts agents exchange, written: broadcasts, action replies and the oracle's broadcasts (dataset spec, "Protocol", "Labels").
+"""Writing the texts agents exchange: broadcasts, action replies, the oracle's broadcasts (dataset spec, "Protocol").
 
 A broadcast is a dictionary ``{"facts": [...], "intent": {...} | None, "request_resource": 0 | 1}``; its facts are
 ``Observation.to_dict`` forms and its intent is an ``Action.to_dict`` form.
@@ -58,7 +58,7 @@ def declared_intent(intent: Action) -> dict[str, Any] | None:
 
 
 def oracle_broadcast(state: State, agent_id: str, intent: Action) -> dict[str, Any]:
-    """The deterministic reference broadcast of an agent that means to take ``intent`` ("Labels", *Oracle broadcast*)."""
+    """The deterministic reference broadcast of an agent that means to take ``intent`` (dataset spec, "Labels")."""
     agent = state.agents[agent_id]
 
     def rank(seen: Observation) -> tuple[bool, bool, int, str]:
