@@ -47,3 +47,15 @@ class MachineError(ArenaError):
 
 class ProcessError(ArenaError):
     """A child process ended without finishing its task."""
+
+
+class ArtifactError(ArenaError):
+    """The artifact store was asked for, or handed, something that it cannot vouch for."""
+
+
+class LockHeld(ArenaError):
+    """Another process is doing this work at this moment; the message names it."""
+
+
+class LedgerError(ArenaError):
+    """The ledger of sealed-set openings cannot be reached, or would have to contradict what it records."""
