@@ -1,0 +1,37 @@
+"""The class of this project's Dagster instance, named in dagster.yaml: it tells an unprepared shell how to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dagster import DagsterInstance, Field
+from dagster._core.instance.ref import InstanceRef
+
+from arena_pipeline.errors import ConfigError
+
+
+class ArenaInstance(DagsterInstance):
+    """A stock instance that refuses to load where its storage is not named.
+
+    Dagster calls ``config_schema`` before it reads the rest of dagster.yaml, so this message comes instead of its own,
+    which says that a variable is missing but not how this project is started.
+    """
+
+    @classmethod
+    def config_schema(cls) -> Mapping[str, Field]:
+        """No keys of its own. Raises ``ConfigError`` unless ARENA_STORAGE_DIR is an absolute path."""
+        found = os.environ.get("ARENA_STORAGE_DIR")
+        if found is None or not Path(found).is_absolute():
+            raise ConfigError(
+                f"ARENA_STORAGE_DIR is {'not set' if found is None else repr(found)}, it must be the absolute path of the storage folder: "
+                "start with `arena ui` or `make ui`, which set it, or export it and DAGSTER_HOME yourself"
+            )
+        return {}
+
+    @classmethod
+    def config_defaults(cls, base_dir: str) -> Mapping[str, Any]:
+        """The defaults of a stock instance whose folder is ``base_dir``."""
+        return InstanceRef.config_defaults(base_dir)

@@ -1,0 +1,39 @@
+"""What holds for every test: no network, one thread per process, no display, the same examples on every CI run."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from typing import Any
+
+# Before anything imports the libraries that read them once. Child processes inherit all of it.
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", MPLBACKEND="Agg")
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# The tests themselves run side by side, one process per core; more threads in each only get in each other's way.
+for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def _refuse_outside_connections(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook: a socket may be connected to this machine only, by path or by loopback address."""
+    if event != "socket.connect":
+        return
+    address = arguments[1]
+    if not isinstance(address, tuple):
+        return
+    try:
+        inside = ipaddress.ip_address(address[0]).is_loopback
+    except ValueError:
+        inside = address[0] == "localhost"
+    if not inside:
+        raise PermissionError(f"a test tried to connect to {address[0]}: tests use this machine only")
+
+
+sys.addaudithook(_refuse_outside_connections)
