@@ -26,8 +26,8 @@ class ArenaInstance(DagsterInstance):
         found = os.environ.get("ARENA_STORAGE_DIR")
         if found is None or not Path(found).is_absolute():
             raise ConfigError(
-                f"ARENA_STORAGE_DIR is {'not set' if found is None else repr(found)}, it must be the absolute path of the storage folder: "
-                "start with `arena ui` or `make ui`, which set it, or export it and DAGSTER_HOME yourself"
+                f"ARENA_STORAGE_DIR is {'not set' if found is None else repr(found)}, the absolute path of the storage "
+                "folder is needed: start with `arena ui` or `make ui`, which set it, or export it and DAGSTER_HOME"
             )
         return {}
 
