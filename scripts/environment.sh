@@ -62,7 +62,7 @@ make_venv() {
 }
 
 pip_install() {
-    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "$@" ||
+    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --quiet "$@" ||
         fail "pip could not install $* (its message is above); run the same command again to go on from there"
 }
 
@@ -73,7 +73,7 @@ current && exit 0
 
 started=$SECONDS
 if ! usable || ! $venv/bin/python -m pip --version >/dev/null 2>&1; then make_venv; fi
-say "installing the locked packages; the first time this takes 2 to 4 minutes and 2 GB of disk"
+say "installing the locked packages; the first time this takes 1 to 4 minutes and 2 GB of disk"
 for lock in "${locks[@]}"; do
     if in_place "$lock"; then continue; fi
     rm -f "$(stamp "$lock")"
