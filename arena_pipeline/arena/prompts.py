@@ -184,7 +184,7 @@ def _excerpt(text: str, other: str) -> str:
 def _text_problem(value: Any) -> str | None:
     """Why a value cannot be one of a pack's texts, or None if it can."""
     if not isinstance(value, str):
-        return f"a {type(value).__name__}"
+        return f"of type {type(value).__name__}"
     if not value.strip():
         return "empty"
     try:
