@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -241,12 +242,12 @@ def test_what_cannot_be_vouched_for_is_not_committed(store: ArtifactStore, tmp_p
 def test_names_cannot_leave_the_store(store: ArtifactStore, stage: str, key: str) -> None:
     with pytest.raises(ArtifactError, match="allowed"):
         store.find(stage, key)
-    with pytest.raises(ArtifactError, match="no file '../x'"):
+    with pytest.raises(ArtifactError, match=r"no file '\.\./x'"):
         commit(store).file("../x")
 
 
 def test_scratch_outlives_a_failure_and_is_cleared_on_request(store: ArtifactStore) -> None:
-    with pytest.raises(RuntimeError), store.work(STAGE, KEY) as scratch:
+    with contextlib.suppress(RuntimeError), store.work(STAGE, KEY) as scratch:
         write(scratch)
         raise RuntimeError
     with store.work(STAGE, KEY) as again:
