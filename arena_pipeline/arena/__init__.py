@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arena_pipeline.arena.generation import generate_mechanics_state, generate_state
 from arena_pipeline.arena.observation import displayed_actions, legal_actions, observe
+from arena_pipeline.arena.parser import Verdict, parse_action, parse_broadcast
 from arena_pipeline.arena.policies import (
     SCRIPTED_POLICIES,
     STYLES,
@@ -42,6 +43,7 @@ __all__ = [
     "Observation",
     "State",
     "StepResult",
+    "Verdict",
     "action_from_dict",
     "displayed_actions",
     "encode_action",
@@ -52,6 +54,8 @@ __all__ = [
     "local_priority",
     "observe",
     "oracle_broadcast",
+    "parse_action",
+    "parse_broadcast",
     "random_legal_policy",
     "redundant_agents",
     "scripted_policy",

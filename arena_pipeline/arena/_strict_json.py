@@ -1,11 +1,12 @@
 """JSON decoding for replies of a model: strict, bounded in size and depth, and telling repeated keys from unique ones.
 
-The standard decoder reads the text; what it is lax about is turned into values that no rule of the protocol accepts.
+The standard decoder reads the text; what it is lax about becomes values that no rule of the protocol accepts.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Final
 
@@ -18,10 +19,6 @@ _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
-class Misfit:
-    """Stands for a number that fits nowhere in the protocol: a fraction, NaN, an infinity, an over-long integer."""
-
-
 class RepeatedKeys:
     """Stands for an object one of whose keys occurs twice, at the level where it does."""
 
@@ -29,8 +26,8 @@ class RepeatedKeys:
 def decode(raw: str) -> Any:
     """The value of a JSON text; ``ValueError`` if it is none, or exceeds 65,536 UTF-8 bytes or 64 levels of nesting.
 
-    Objects, lists, strings, integers, booleans and null become Python's; numbers other than integers of at most
-    ``MAX_DIGITS`` digits become ``Misfit``, objects with a repeated key ``RepeatedKeys``.
+    An object with a repeated key becomes ``RepeatedKeys``. NaN, the infinities and integers of more than
+    ``MAX_DIGITS`` digits become floats, as fractions do.
     """
     if len(raw) > MAX_BYTES or len(raw.encode("utf-8")) > MAX_BYTES:
         raise ValueError(f"longer than {MAX_BYTES} bytes")
@@ -49,17 +46,14 @@ def _depth_exceeds(raw: str, limit: int) -> bool:
     return False
 
 
-def _integer(text: str) -> int | Misfit:
+def _integer(text: str) -> int | float:
+    """The integer, or infinity for one too long for the machine: no float fits anywhere in the protocol."""
     if len(text.removeprefix("-")) > MAX_DIGITS:
-        return Misfit()
+        return math.inf
     try:
         return int(text)
     except ValueError:  # the interpreter was started with a lower limit than its usual one, which is MAX_DIGITS
-        return Misfit()
-
-
-def _misfit(text: str) -> Misfit:
-    return Misfit()
+        return math.inf
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RepeatedKeys:
@@ -67,6 +61,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RepeatedKeys:
     return body if len(body) == len(pairs) else RepeatedKeys()
 
 
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_misfit, parse_constant=_misfit
-)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)

@@ -228,7 +228,7 @@ EVERYWHERE_WRONG = [
     "9" * 5_000,
     "-" + "9" * 5_000,
 ]
-PLACES = {
+PLACES: dict[str, Callable[[str], str]] = {
     "facts_schema": lambda text: _with(facts=text),
     "fact_schema": lambda text: _with(facts=f"[{text}]"),
     "fact_node": lambda text: _with(facts=f"[{_fact(node=text)}]"),

@@ -18,7 +18,7 @@ from arena_pipeline.arena.parser import ErrorCode, Verdict, parse_action, parse_
 from arena_pipeline.arena.policies import scripted_policy
 from arena_pipeline.arena.protocol import encode_action, encode_broadcast
 from arena_pipeline.arena.rules import step
-from arena_pipeline.arena.state import BLUE_AGENTS, Action, State
+from arena_pipeline.arena.state import BLUE_AGENTS, TEAMS, State
 from arena_pipeline_tests.arena.parser_reference import Reading, action_reading, broadcast_reading
 
 FRAGMENTS = [
@@ -63,10 +63,8 @@ def _states() -> Iterator[State]:
         state = generate_state(seed, 10 + seed)
         yield state
         for _ in range(2):  # later turns: larger memories, other stamps
-            joint: dict[str, Action] = {}
-            for team in ("BLUE", "RED"):
-                joint |= scripted_policy("sequential_heuristic", state, team)  # type: ignore[arg-type]
-            state = step(state, joint).state
+            moves = [scripted_policy("sequential_heuristic", state, team) for team in TEAMS]
+            state = step(state, moves[0] | moves[1]).state
         yield state
     for skill in ("WAIT", "SCAN", "TRANSFER", "SILENCE"):
         yield generate_mechanics_state(5_000_000, skill)
@@ -105,7 +103,7 @@ def _mutate_text(rng: random.Random, text: str) -> str:
     """One edit of the characters."""
     left, right = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
     near = min(len(text), left + rng.randint(0, 3))
-    return rng.choice(
+    edited: str = rng.choice(
         [
             text[:left] + rng.choice(FRAGMENTS) + text[left:],
             text[:left] + text[near:],
@@ -117,6 +115,7 @@ def _mutate_text(rng: random.Random, text: str) -> str:
             text + rng.choice(FRAGMENTS),
         ]
     )
+    return edited
 
 
 class _Twice(dict[str, Any]):
