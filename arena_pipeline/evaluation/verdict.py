@@ -1,0 +1,277 @@
+"""The verdict: every gate, promoted or not, and whether a coordination improvement may be claimed.
+
+A pure function of the evidence, so that ``arena gates`` and a check compute a saved ``verdict.json`` again.
+
+Source: evaluation specification, "Gates" and "The sealed sets open once".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from arena_pipeline.errors import EvaluationError
+from arena_pipeline.evaluation.baselines import ORACLE_POLICY, RANDOM_POLICY
+from arena_pipeline.evaluation.comparison import cases_of, compare
+from arena_pipeline.evaluation.gate_policy import GatePolicy
+from arena_pipeline.evaluation.gates import (
+    COMMUNICATION_GATES,
+    GATE_NAMES,
+    Gate,
+    communication_gates,
+    confirmation_gate,
+    not_evaluated,
+    order_gate,
+    protocol_gates,
+    regret_gate,
+)
+from arena_pipeline.evaluation.rows import CaseRow
+from arena_pipeline.evaluation.statistics import z_of_opening
+from arena_pipeline.evaluation.summary import summarize
+
+IMITATION_DATASET: Final = "arena-sft-v2"
+IMITATION_LIMIT: Final = (
+    "With arena-sft-v2 the two communication gates cannot be won: every ACT label equals the independent_local "
+    "action, so "
+    "the inbox never decides a label, and perfect imitation has a generated - dropped effect of exactly 0."
+)
+_WORSE_THAN_RANDOM: Final = (
+    "The base plays worse than random_legal on this manifest, so a regret below the base's says little: read the "
+    "figures "
+    "beside the baselines."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaEvidence:
+    """Base and tuned model on one manifest, as rows, and the baselines on the same cases."""
+
+    base_rows: Sequence[CaseRow]
+    tuned_rows: Sequence[CaseRow]
+    baselines: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedEvidence:
+    """What the sealed sets said: the test summary, the sealed arena, and which opening of them it was, from 1."""
+
+    test: Mapping[str, Any]
+    arena: ArenaEvidence
+    opening: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a verdict follows from.
+
+    ``selection`` is ``select``'s result; ``validation`` is the selected checkpoint's summary, or the best-scoring
+    one's where none is eligible. ``sealed`` is None where the sealed sets stayed closed, and ``closed_because`` then
+    says why. ``openings`` are the ledger's records for this sealed set, ``openings_elsewhere`` exported ones of other
+    instances.
+    """
+
+    experiment: str
+    code_version: str
+    policy: GatePolicy
+    dataset_version: str
+    dataset_sha256: str
+    manifest_sha256: str
+    base_sha256: str
+    adapter_sha256: str
+    selection: Mapping[str, Any]
+    validation: Mapping[str, Any]
+    development: ArenaEvidence | None = None
+    sealed: SealedEvidence | None = None
+    closed_because: str = ""
+    openings: Sequence[Mapping[str, Any]] = ()
+    openings_elsewhere: Sequence[Mapping[str, Any]] = ()
+
+
+def build_verdict(evidence: Evidence) -> dict[str, Any]:
+    """The content of ``verdict.json``.
+
+    Raises ``EvaluationError`` where the pieces of evidence are not of one base, adapter, split, manifest or opening.
+    """
+    _require_consistent(evidence)
+    gates = _gates(evidence)
+    promoted = all(gate.passed for gate in gates if gate.name not in COMMUNICATION_GATES)
+    claim = promoted and all(gate.passed for gate in gates)
+    sealed = evidence.sealed
+    return {
+        "experiment": evidence.experiment,
+        "promoted": promoted,
+        "coordination_claim": claim,
+        "conclusion": _conclusion(evidence, gates, promoted, claim),
+        "gates": [gate.to_dict() for gate in gates],
+        "selected_step": evidence.selection["selected_step"],
+        "judged_step": evidence.validation["step"],
+        "opening": sealed.opening if sealed else None,
+        "interval_level": 1 - evidence.policy.alpha / sealed.opening if sealed else None,
+        "test_openings": [dict(opening) for opening in evidence.openings],
+        "openings_elsewhere": [dict(opening) for opening in evidence.openings_elsewhere],
+        "standing": _standing(sealed.arena) if sealed else None,
+        "arena_replies": _arena_replies(sealed.arena) if sealed else None,
+        "development": _development(evidence),
+        "notes": _notes(evidence),
+        "base_sha256": evidence.base_sha256,
+        "adapter_sha256": evidence.adapter_sha256,
+        "dataset_sha256": evidence.dataset_sha256,
+        "manifest_sha256": evidence.manifest_sha256,
+        "policy_version": evidence.policy.version,
+        "policy_sha256": evidence.policy.sha256,
+        "code_version": evidence.code_version,
+    }
+
+
+def development_gates(validation: Mapping[str, Any], development: ArenaEvidence, policy: GatePolicy) -> list[Gate]:
+    """The gates that can be looked at before any sealed set opens: protocol on validation, regret and order on dev.
+
+    An experiment opens the sealed sets when all of them pass.
+    """
+    comparison = compare(development.base_rows, development.tuned_rows, alpha=policy.alpha)
+    return [
+        *protocol_gates(validation, policy),
+        regret_gate(comparison, policy),
+        order_gate(comparison, development.tuned_rows, policy),
+    ]
+
+
+def _gates(evidence: Evidence) -> list[Gate]:
+    policy, sealed = evidence.policy, evidence.sealed
+    found = {gate.name: gate for gate in protocol_gates(evidence.validation, policy)}
+    if sealed:
+        comparison = compare(sealed.arena.base_rows, sealed.arena.tuned_rows, sealed.opening, policy.alpha)
+        for gate in (
+            regret_gate(comparison, policy),
+            order_gate(comparison, sealed.arena.tuned_rows, policy),
+            confirmation_gate(sealed.test, policy, z_of_opening(sealed.opening, policy.alpha)),
+            *communication_gates(comparison, policy),
+        ):
+            found[gate.name] = gate
+    return [found.get(name) or not_evaluated(name, policy, evidence.closed_because) for name in GATE_NAMES]
+
+
+def _conclusion(evidence: Evidence, gates: Sequence[Gate], promoted: bool, claim: bool) -> str:
+    if claim:
+        return "promoted as a warm start, and a coordination improvement may be claimed"
+    if promoted:
+        return "promoted as a warm start, no coordination claim"
+    if evidence.selection["selected_step"] is None:
+        return "not promoted: no checkpoint is eligible"
+    failed = [gate.name for gate in gates if gate.status == "failed" and gate.name not in COMMUNICATION_GATES]
+    return f"not promoted: {', '.join(failed) + ' failed' if failed else evidence.closed_because}"
+
+
+def _standing(arena: ArenaEvidence) -> list[dict[str, Any]]:
+    """Base and tuned model among the baselines, so that a crippled base cannot flatter: mean reward and regret."""
+    wanted = (ORACLE_POLICY, "independent_local", RANDOM_POLICY)
+    policies = {figures["policy"]: figures for figures in arena.baselines["policies"]}
+    rows = [
+        {
+            "player": name,
+            "mean_reward": policies[name]["mean_reward"],
+            "mean_regret": policies[name]["mean_oracle_regret"],
+        }
+        for name in wanted
+    ]
+    for player, summary in _summaries(arena).items():
+        generated = summary["conditions"]["generated"]
+        rows.append(
+            {"player": player, "mean_reward": generated["mean_reward"], "mean_regret": generated["mean_regret"]}
+        )
+    return sorted(rows, key=lambda row: (row["mean_regret"], row["player"]))
+
+
+def _arena_replies(arena: ArenaEvidence) -> dict[str, Any]:
+    """The strict rates on the arena's replies, which show how a model does on states it was not scored on before."""
+    return {
+        player: {
+            "strict_message_rate": summary["messages"]["strict_message_rate"],
+            "strict_message_interval": summary["messages"]["strict_message_interval"],
+            "empty_message_share": summary["messages"]["empty_share"],
+            "strict_action_rate": {
+                condition: figures["strict_action_rate"] for condition, figures in summary["conditions"].items()
+            },
+            "order_consistency": summary["order_consistency"],
+        }
+        for player, summary in _summaries(arena).items()
+    }
+
+
+def _summaries(arena: ArenaEvidence) -> dict[str, dict[str, Any]]:
+    pairs = {"base": arena.base_rows, "sft": arena.tuned_rows}
+    return {player: summarize(rows, cases_of(rows)) for player, rows in pairs.items()}
+
+
+def _development(evidence: Evidence) -> dict[str, Any] | None:
+    development = evidence.development
+    if development is None:
+        return None
+    header = development.tuned_rows[0]
+    return {
+        "manifest": header["manifest"],
+        "manifest_sha256": header["manifest_sha256"],
+        "gates": [gate.to_dict() for gate in development_gates(evidence.validation, development, evidence.policy)],
+        "standing": _standing(development),
+        "arena_replies": _arena_replies(development),
+    }
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    notes = []
+    if evidence.dataset_version == IMITATION_DATASET:
+        notes.append(IMITATION_LIMIT)
+    if arena := evidence.sealed.arena if evidence.sealed else evidence.development:
+        regret = {row["player"]: row["mean_regret"] for row in _standing(arena)}
+        if regret["base"] > regret[RANDOM_POLICY]:
+            notes.append(_WORSE_THAN_RANDOM)
+    return notes
+
+
+def _require_consistent(evidence: Evidence) -> None:
+    _require("validation", "split", evidence.validation.get("split"), "validation")
+    _require_models(evidence, "validation", evidence.validation, None)
+    selected = evidence.selection["selected_step"]
+    judged = evidence.selection["best_scoring_step"] if selected is None else selected
+    _require("validation", "step", evidence.validation.get("step"), judged)
+    if evidence.development:
+        _require_arena(evidence, "development", evidence.development)
+    sealed = evidence.sealed
+    if sealed is None:
+        if not evidence.closed_because:
+            raise EvaluationError("a verdict without sealed results must say why the sealed sets stayed closed")
+        return
+    if selected is None:
+        raise EvaluationError("sealed results are given, but no checkpoint was eligible to be tested")
+    _require("test", "split", sealed.test.get("split"), "test")
+    _require_models(evidence, "test", sealed.test, None)
+    _require_arena(evidence, "sealed arena", sealed.arena)
+    _require("sealed arena", "manifest_sha256", sealed.arena.tuned_rows[0]["manifest_sha256"], evidence.manifest_sha256)
+    if not 1 <= sealed.opening <= len(evidence.openings):
+        raise EvaluationError(
+            f"opening {sealed.opening}: the ledger lists {len(evidence.openings)} openings of this set"
+        )
+
+
+def _require_arena(evidence: Evidence, what: str, arena: ArenaEvidence) -> None:
+    for rows in (arena.base_rows, arena.tuned_rows):
+        summarize(rows, cases_of(rows))
+    _require_models(evidence, what, arena.tuned_rows[0], arena.base_rows[0])
+    manifest = arena.tuned_rows[0]["manifest_sha256"]
+    _require(f"{what} baselines", "manifest_sha256", arena.baselines["manifest_sha256"], manifest)
+
+
+def _require_models(evidence: Evidence, what: str, tuned: Mapping[str, Any], base: Mapping[str, Any] | None) -> None:
+    _require(what, "base_sha256", tuned["model"]["base_sha256"], evidence.base_sha256)
+    _require(what, "adapter_sha256", tuned["model"]["adapter_sha256"], evidence.adapter_sha256)
+    if base is not None:
+        _require(f"{what} of the base", "base_sha256", base["model"]["base_sha256"], evidence.base_sha256)
+        _require(f"{what} of the base", "adapter_sha256", base["model"]["adapter_sha256"], None)
+
+
+def _require(what: str, key: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise EvaluationError(
+            f"{what}: {key} is {found!r}, but the verdict is about {expected!r}; recompute that stage"
+        )
