@@ -37,11 +37,15 @@ def refuse_evaluation_seeds(*seeds: Iterable[int]) -> None:
     """
     for group in seeds:
         # A range answers "in" at once, however long it is.
-        holds = group if isinstance(group, range) else set(group)
-        touched = min((seed for seed in EVALUATION_SEEDS if seed in holds), default=None)
-        if touched is not None:
-            manifest = next(name for name, cases in MANIFESTS.items() if any(case.seed == touched for case in cases))
+        touched = (
+            {seed for seed in EVALUATION_SEEDS if seed in group}
+            if isinstance(group, range)
+            else EVALUATION_SEEDS & {*group}
+        )
+        if touched:
+            first = min(touched)
+            manifest = next(name for name, cases in MANIFESTS.items() if any(case.seed == first for case in cases))
             raise DatasetError(
-                f"seed {touched}: reserved by evaluation manifest {manifest}; no dataset row may come from it, "
+                f"seed {first}: reserved by evaluation manifest {manifest}; no dataset row may come from it, "
                 "choose other seeds"
             )
