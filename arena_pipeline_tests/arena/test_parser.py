@@ -287,7 +287,8 @@ def test_a_long_integer_is_a_turn_that_was_never_observed() -> None:
 
 def test_minus_zero_is_zero() -> None:
     verdict = _broadcast(_with(facts=f"[{_fact(observed_turn='-0')}]", request_resource="-0"))
-    assert verdict.valid and "-0" not in encode_broadcast(verdict.value)
+    assert verdict.valid
+    assert "-0" not in encode_broadcast(verdict.value)
     assert _broadcast(_with(request_resource="-0")).empty
     assert _broadcast(_with(facts=f"[{_fact(observed_turn='-1')}]")).error == "fact_turn"
 
@@ -345,7 +346,7 @@ def test_the_first_broken_rule_in_order_gives_the_code(error: str, facts: str, i
 LEGAL = '{"type":"SCAN","target":"V44"}'
 ILLEGAL = '{"type":"SCAN","target":"V10"}'
 FLAGS = [
-    # facts, intent, request, error, (schema_valid, supported, legal), (facts, unsupported)
+    # Texts of facts, intent and request; the error; schema_valid, supported and legal; facts and unsupported facts.
     (f"[{_fact()}]", LEGAL, "1", None, (True, True, True), (1, 0)),
     (f"[{UNSUPPORTED}]", LEGAL, "0", "unsupported_fact", (True, False, True), (1, 1)),
     (f"[{UNSUPPORTED}]", "null", "0", "unsupported_fact", (True, False, True), (1, 1)),

@@ -44,9 +44,11 @@ def test_own_pack_is_short_and_says_what_the_specification_lists() -> None:
     assert pack.version == OWN_PACK.stem == "arena-v2-open"
     assert len(pack.broadcast_system.split()) <= 150
     assert len(pack.action_system.split()) <= 130
-    assert pack.team_objective.count(".") == 1 and pack.team_objective.endswith(".")
+    assert pack.team_objective.count(".") == 1
+    assert pack.team_objective.endswith(".")
     for text in (pack.broadcast_system, pack.action_system):
-        assert text == text.strip() and text.isascii()
+        assert text == text.strip()
+        assert text.isascii()
         for needed in ("one of four", "WAIT", "SCAN", "PROBE", "CAPTURE", "FORTIFY", "RECOVER", "TRANSFER", "private"):
             assert needed in text
         for needed in (
@@ -212,7 +214,8 @@ def test_texts_that_are_not_ascii_are_escaped_in_the_user_message() -> None:
     pack = PromptPack("test-1", "é", "é", "Gagné.")
     system, user = broadcast_prompt(pack, generate_state(0), "blue-0", 0)
     assert system == "é"
-    assert user.isascii() and "Gagn\\u00e9." in user
+    assert user.isascii()
+    assert "Gagn\\u00e9." in user
 
 
 def test_an_inbox_lacking_a_teammate_is_refused() -> None:
