@@ -48,7 +48,8 @@ def mixture(train_rows: Sequence[Row], weights: Mapping[str, float], draws: int,
     ``DatasetError`` for weights that are not one per stratum, from 0 and adding up to 1, for a row that is not of
     train, and for a stratum with a weight and no rows.
     """
-    if set(weights) != set(STRATA) or min(weights.values()) < 0 or abs(sum(weights.values()) - 1) > 1e-9:
+    # Written so that a NaN fails it.
+    if not (set(weights) == set(STRATA) and min(weights.values()) >= 0 and abs(sum(weights.values()) - 1) <= 1e-9):
         raise DatasetError(
             f"mixture weights {dict(weights)}: allowed is one from 0 for each of {', '.join(STRATA)}, adding up to 1"
         )
