@@ -14,6 +14,7 @@ from arena_pipeline.arena.policies import (
 )
 from arena_pipeline.arena.protocol import encode_action, encode_broadcast, oracle_broadcast
 from arena_pipeline.arena.rules import Event, StepResult, redundant_agents, step, team_value
+from arena_pipeline.arena.solver import Solution, solve
 from arena_pipeline.arena.state import (
     ARENA_VERSION,
     BLUE_AGENTS,
@@ -41,6 +42,7 @@ __all__ = [
     "Event",
     "Node",
     "Observation",
+    "Solution",
     "State",
     "StepResult",
     "Verdict",
@@ -59,6 +61,7 @@ __all__ = [
     "random_legal_policy",
     "redundant_agents",
     "scripted_policy",
+    "solve",
     "state_digest",
     "state_to_dict",
     "step",

@@ -1,4 +1,4 @@
-"""Initial states from a seed (arena-core-v1, "Generation `arena-gen-v1`"): the order of random draws is the specification."""
+"""Initial states from a seed (arena-core-v1, "Generation `arena-gen-v1`"): the order of draws is the specification."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def generate_state(seed: int, size: int = DEFAULT_SIZE) -> State:
     rng = random.Random(seed)
     ids = [f"V{number:02d}" for number in rng.sample(range(10, 100), size)]
     neighbors = _edges(rng, size)
-    owners: list[Owner] = ["BLUE", "RED"] * 4 + ["NEUTRAL"] * (size - 8)
+    neutral: list[Owner] = ["NEUTRAL"] * (size - 8)
+    owners: list[Owner] = [*TEAMS * 4, *neutral]
     rng.shuffle(owners)
     values = [rng.randint(1, 3) for _ in range(size)]
     critical = sorted(range(size), key=lambda index: (-values[index], index))[:2]
