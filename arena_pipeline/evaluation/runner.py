@@ -104,11 +104,12 @@ def recompute(directory: Path) -> Evaluation:
     Raises ``EvaluationError`` naming the first line or key that differs, or what is missing; ``IntegrityError`` where a
     responses file was changed after it was written.
     """
-    subject = _bound_subject(directory)
+    subject, batch_size = _bound(directory)
     stores = [ResponseStore(directory / name) for name in (BROADCAST_RESPONSES_FILE, ACTION_RESPONSES_FILE)]
     for store in stores:
-        if store.header()["identity"] != subject.identity:
-            raise EvaluationError(f"{store.path}: its responses are not of the model that {PLAN_FILE} names")
+        header = store.header()
+        if header["identity"] != subject.identity or header["batch_size"] != batch_size:
+            raise EvaluationError(f"{store.path}: not of the model and batch size that {PLAN_FILE} names")
     broadcasts = stores[0].completions(plan_broadcasts(subject.cases, subject.pack))
     actions = stores[1].completions(plan_actions(subject.cases, subject.pack, broadcasts))
     rows = score(subject, broadcasts, actions)
@@ -145,8 +146,8 @@ def _plan(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _bound_subject(directory: Path) -> Subject:
-    """What ``evaluation.json`` says, with the manifest's cases and every hash computed again."""
+def _bound(directory: Path) -> tuple[Subject, int]:
+    """What ``evaluation.json`` says, with the manifest's cases and every hash computed again, and its batch size."""
     path = directory / PLAN_FILE
     found = read_json(path)
     try:
@@ -158,7 +159,7 @@ def _bound_subject(directory: Path) -> Subject:
         raise EvaluationError(f"{path}: not the plan of an evaluation ({error!r})") from None
     if place := difference(found, json.loads(canonical_json(expected))):
         raise EvaluationError(f"{path}: {place}, computed again from the manifest's name and the prompts")
-    return subject
+    return subject, found["batch_size"]
 
 
 def _rows_text(rows: Sequence[CaseRow]) -> str:

@@ -51,7 +51,7 @@ def mean(values: Sequence[float]) -> float:
 
 def stdev(values: Sequence[float]) -> float:
     """The n - 1 standard deviation; 0.0 for a single value."""
-    return float(statistics.stdev(_checked(values))) if len(values) > 1 else 0.0
+    return float(statistics.stdev(values)) if len(_checked(values)) > 1 else 0.0
 
 
 def mean_interval(values: Sequence[float], z: float = Z_95) -> Interval:
