@@ -7,6 +7,7 @@ builder counted is only compared with that.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -109,15 +110,31 @@ def _duplicates(pairs: Sequence[tuple[Line, Row]], ids: Sequence[str]) -> Iterat
 
 
 def _order(content: FileContent) -> Iterator[Failure]:
-    last = None
-    for line in content.lines:
-        if line.row is None:
-            continue
-        key = generation_key(line.row.metadata)
-        if last is not None and key < last:
-            yield Failure(row_name(line), "row_order", "stands after a row that is generated later")
-        else:
-            last = key
+    """The rows that would have to move for the file to be in generation order: as few as possible."""
+    lines = [line for line in content.lines if line.row is not None]
+    keys = [generation_key(line.row.metadata) for line in lines if line.row is not None]
+    kept = longest_ascending(keys)
+    for number, line in enumerate(lines):
+        if number not in kept:
+            yield Failure(row_name(line), "row_order", "does not stand where generation order puts it")
+
+
+def longest_ascending(keys: Sequence[Any]) -> set[int]:
+    """The positions of a longest subsequence that never descends."""
+    ends: list[Any] = []
+    positions: list[int] = []
+    before: list[int] = []
+    for position, key in enumerate(keys):
+        length = bisect_right(ends, key)
+        ends[length : length + 1] = [key]
+        before.append(positions[length - 1] if length else -1)
+        positions[length : length + 1] = [position]
+    kept: set[int] = set()
+    position = positions[-1] if positions else -1
+    while position >= 0:
+        kept.add(position)
+        position = before[position]
+    return kept
 
 
 def _expected_keys(

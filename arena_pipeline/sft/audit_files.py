@@ -44,9 +44,7 @@ def check_lines(content: FileContent, layout: str) -> Iterator[Failure]:
     checked. Metadata is either without defaults in a whole file, or filled to the same keys in all its lines.
     """
     form = CANONICAL if layout == OWN else _form_of(content.lines)
-    filled = {
-        frozenset(line.body["metadata"]) for line in content.lines if line.body is not None and line.row is not None
-    }
+    filled_keys = _filled_keys(content.lines)
     for line in content.lines:
         if line.row is None:
             yield Failure(line.place, line.rule, line.problem)
@@ -54,10 +52,24 @@ def check_lines(content: FileContent, layout: str) -> Iterator[Failure]:
             continue
         if form is not None and _written(line.body, form) != line.text:
             yield Failure(row_name(line), "line_form", "the line is not the serialisation of its row")
-        if line.row is not None and len(filled) > 1 and len(line.body["metadata"]) != len(line.row.metadata):
-            yield Failure(
-                row_name(line), "defaults", "metadata is filled with defaults otherwise than in the file's other rows"
-            )
+        if line.row is not None:
+            wanted = line.row.metadata.keys() if filled_keys is None else filled_keys
+            for key in sorted(line.body["metadata"].keys() ^ wanted):
+                yield Failure(
+                    row_name(line), "defaults", f"in metadata key {key!r} it differs from the file's other rows"
+                )
+
+
+def _filled_keys(lines: Sequence[Line]) -> frozenset[str] | None:
+    """The keys that the file's metadata is filled to, or None if most of its rows have just those of their kind."""
+    filled: Counter[frozenset[str]] = Counter()
+    rows = 0
+    for line in lines:
+        if line.body is not None and line.row is not None:
+            rows += 1
+            if len(line.body["metadata"]) > len(line.row.metadata):
+                filled[frozenset(line.body["metadata"])] += 1
+    return filled.most_common(1)[0][0] if 2 * filled.total() > rows else None
 
 
 def _form_of(lines: Sequence[Line]) -> Form | None:
