@@ -20,7 +20,7 @@ from arena_pipeline.provenance.hashing import sha256_file
 from arena_pipeline.sft.audit_files import check_lines, check_manifest, check_recorded, read_manifest, row_name
 from arena_pipeline.sft.audit_labels import EMPTY_LABEL, Facts, RowKey, plain_keys, targeted_keys
 from arena_pipeline.sft.audit_report import AuditReport, Failure
-from arena_pipeline.sft.audit_rows import check_row, common_texts, parse_label
+from arena_pipeline.sft.audit_rows import check_row, common_texts, parse_label, user_object
 from arena_pipeline.sft.manifest import DatasetManifest
 from arena_pipeline.sft.reading import OWN, FileContent, Line, find_layout, read_file
 from arena_pipeline.sft.rows import Row, content_sha256, generation_key, row_id
@@ -60,11 +60,13 @@ def audit_dataset(
     facts = Facts()
     pairs = [(line, line.row) for content in contents for line in content.lines if line.row is not None]
     rows = [row for _, row in pairs]
-    texts = common_texts(rows)
+    users = [user_object(row) for row in rows]
+    texts = common_texts(zip(rows, users, strict=True))
     audited: list[Audited] = []
-    for done, (line, row) in enumerate(pairs):
+    for done, ((line, row), user) in enumerate(zip(pairs, users, strict=True)):
         verdict = parse_label(row, facts.of(row.skill, row.seed))
-        failures += [Failure(row_name(line), *finding) for finding in check_row(line, row, verdict, facts, texts)]
+        findings = check_row(line, row, user, verdict, facts, texts)
+        failures += [Failure(row_name(line), *finding) for finding in findings]
         audited.append((line, row, verdict))
         if done % _PROGRESS_STEP == 0:
             progress("dataset audit", done, len(pairs))

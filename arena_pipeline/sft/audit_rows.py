@@ -42,29 +42,33 @@ class Texts:
     version: str
 
 
-def common_texts(rows: Iterable[Row]) -> Texts:
+User = dict[str, Any] | None
+"""A row's user message as an object, None where it is not one."""
+
+
+def user_object(row: Row) -> User:
+    """The user message, read once for all rules."""
+    try:
+        return parse_object(row.user)
+    except DatasetError:
+        return None
+
+
+def common_texts(rows: Iterable[tuple[Row, User]]) -> Texts:
     """The most frequent system text of each phase, objective and prompt version."""
     systems: dict[str, Counter[str]] = {"ACT": Counter(), "BROADCAST": Counter()}
     objectives: Counter[str] = Counter()
     versions: Counter[str] = Counter()
-    for row in rows:
+    for row, user in rows:
         systems[row.phase][row.system] += 1
         versions[row.metadata["prompt_version"]] += 1
-        body = _object(row.user)
-        if body is not None and isinstance(body.get("team_objective"), str):
-            objectives[body["team_objective"]] += 1
+        if user is not None and isinstance(user.get("team_objective"), str):
+            objectives[user["team_objective"]] += 1
     return Texts({phase: _most(found) for phase, found in systems.items()}, _most(objectives), _most(versions))
 
 
 def _most(found: Counter[str]) -> str:
     return found.most_common(1)[0][0] if found else ""
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        return parse_object(text)
-    except DatasetError:
-        return None
 
 
 def parse_label(row: Row, facts: SeedFacts) -> Verdict:
@@ -74,7 +78,7 @@ def parse_label(row: Row, facts: SeedFacts) -> Verdict:
     return parse_action(row.label, facts.displayed(row.agent_id))
 
 
-def check_row(line: Line, row: Row, verdict: Verdict, facts: Facts, texts: Texts) -> Iterator[Finding]:
+def check_row(line: Line, row: Row, user: User, verdict: Verdict, facts: Facts, texts: Texts) -> Iterator[Finding]:
     """The rules that one row breaks."""
     of_seed = facts.of(row.skill, row.seed)
     computed = row_id(row.messages, row.metadata)
@@ -85,7 +89,7 @@ def check_row(line: Line, row: Row, verdict: Verdict, facts: Facts, texts: Texts
     if row.split != bucket_split(row.seed):
         yield "split", f"states {row.split}, but seed {row.seed} is of {bucket_split(row.seed)}"
     yield from _placement(line, row, verdict)
-    yield from _prompt(row, of_seed, texts)
+    yield from _prompt(row, user, of_seed, texts)
     yield from _label(row, verdict, of_seed)
     yield from _metadata(row, of_seed, texts)
 
@@ -100,34 +104,32 @@ def _placement(line: Line, row: Row, verdict: Verdict) -> Iterator[Finding]:
         yield "file", f"a row of {found} in the file of {line.file.stratum}"
 
 
-def _prompt(row: Row, of_seed: SeedFacts, texts: Texts) -> Iterator[Finding]:
+def _prompt(row: Row, user: User, of_seed: SeedFacts, texts: Texts) -> Iterator[Finding]:
     if row.system != texts.systems[row.phase]:
         yield "prompt_text", f"its system text is not that of the other {row.phase} rows"
     if not row.system.strip() or not texts.objective.strip():
         yield "prompt_text", "a system text or objective is empty"
-    yield from _leaks(row)
+    yield from _leaks(row, user)
     expected = of_seed.user_body(row.phase, row.agent_id, texts.objective)
     if row.user == canonical_json(expected):
         return
-    body = _object(row.user)
-    if body is None:
+    if user is None:
         yield "user_json", "the user message is not a JSON object"
         return
-    if body.get("legal_actions") != expected["legal_actions"]:
+    if user.get("legal_actions") != expected["legal_actions"]:
         yield "display_order", "legal_actions are not the agent's, in display order under A0, A1, ..."
-    different = sorted(key for key in body.keys() | expected.keys() if body.get(key, ...) != expected.get(key, ...))
+    different = sorted(key for key in user.keys() | expected.keys() if user.get(key, ...) != expected.get(key, ...))
     where = f"differs in {', '.join(different)}" if different else "is not its compact key-sorted JSON"
     yield "user_json", f"the user message {where} (rebuilt from seed {row.seed})"
 
 
-def _leaks(row: Row) -> Iterator[Finding]:
+def _leaks(row: Row, user: User) -> Iterator[Finding]:
     if row.label in row.user:
         yield "answer_leak", "the user message contains the label"
     for key in _TELLTALE_KEYS:
         if f'"{key}"' in row.user:
             yield "answer_leak", f"the user message has a key {key!r}"
-    body = _object(row.user) or {}
-    inbox = body.get("inbox")
+    inbox = user.get("inbox") if user is not None else None
     if isinstance(inbox, list) and any(
         isinstance(entry, dict) and entry.get("sender") == row.agent_id for entry in inbox
     ):

@@ -1,7 +1,7 @@
 """Reads dataset files: their layout, their lines, and lines as rows (dataset specification, "Rows, ids, hash").
 
-A published copy may hold other files too (a README, an overfit set copied out of train): they are no part of the dataset
-and are not read.
+A published copy may hold other files too (a README, an overfit set copied out of train): they are no part of the
+dataset and are not read.
 
 Nothing here raises for what a line holds: a line that is not a row carries the problem, so that loading can stop at the
 first and the audit can list all.
