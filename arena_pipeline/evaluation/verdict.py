@@ -30,6 +30,17 @@ from arena_pipeline.evaluation.rows import CaseRow
 from arena_pipeline.evaluation.statistics import z_of_opening
 from arena_pipeline.evaluation.summary import summarize
 
+OPENING_FIELDS: Final = (
+    "sealed_set",
+    "experiment_identity",
+    "experiment_name",
+    "adapter_sha256",
+    "run_id",
+    "opened_at",
+    "ordinal",
+)
+"""What a verdict says of an opening: what was fixed when it happened, not what its completion added."""
+
 IMITATION_DATASET: Final = "arena-sft-v2"
 IMITATION_LIMIT: Final = (
     "With arena-sft-v2 the two communication gates cannot be won: every ACT label equals the independent_local "
@@ -67,8 +78,8 @@ class Evidence:
 
     ``selection`` is ``select``'s result; ``validation`` is the selected checkpoint's summary, or the best-scoring
     one's where none is eligible. ``sealed`` is None where the sealed sets stayed closed, and ``closed_because`` then
-    says why. ``openings`` are the ledger's records for this sealed set, ``openings_elsewhere`` exported ones of other
-    instances.
+    says why. ``openings`` are the ledger's records for this sealed set as dictionaries, ``openings_elsewhere``
+    exported ones of other instances. A verdict lists those up to its own opening, so that later ones do not change it.
     """
 
     experiment: str
@@ -108,8 +119,8 @@ def build_verdict(evidence: Evidence) -> dict[str, Any]:
         "judged_step": evidence.validation["step"],
         "opening": sealed.opening if sealed else None,
         "interval_level": 1 - evidence.policy.alpha / sealed.opening if sealed else None,
-        "test_openings": [dict(opening) for opening in evidence.openings],
-        "openings_elsewhere": [dict(opening) for opening in evidence.openings_elsewhere],
+        "test_openings": [_listed(opening) for opening in _openings_so_far(evidence)],
+        "openings_elsewhere": [_listed(opening) for opening in evidence.openings_elsewhere],
         "standing": _standing(sealed.arena) if sealed else None,
         "arena_replies": _arena_replies(sealed.arena) if sealed else None,
         "development": _development(evidence),
@@ -248,10 +259,23 @@ def _require_consistent(evidence: Evidence) -> None:
     _require_models(evidence, "test", sealed.test, None)
     _require_arena(evidence, "sealed arena", sealed.arena)
     _require("sealed arena", "manifest_sha256", sealed.arena.tuned_rows[0]["manifest_sha256"], evidence.manifest_sha256)
-    if not 1 <= sealed.opening <= len(evidence.openings):
+    so_far = _openings_so_far(evidence)
+    if [opening["ordinal"] for opening in so_far] != list(range(1, sealed.opening + 1)):
         raise EvaluationError(
             f"opening {sealed.opening}: the ledger lists {len(evidence.openings)} openings of this set"
         )
+    _require(f"opening {sealed.opening}", "adapter_sha256", so_far[-1]["adapter_sha256"], evidence.adapter_sha256)
+
+
+def _openings_so_far(evidence: Evidence) -> list[Mapping[str, Any]]:
+    if evidence.sealed is None:
+        return []
+    so_far = [opening for opening in evidence.openings if opening["ordinal"] <= evidence.sealed.opening]
+    return sorted(so_far, key=lambda opening: int(opening["ordinal"]))
+
+
+def _listed(opening: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: opening[field] for field in OPENING_FIELDS}
 
 
 def _require_arena(evidence: Evidence, what: str, arena: ArenaEvidence) -> None:

@@ -68,8 +68,9 @@ def recompute_scores(directory: Path, rows: Sequence[Row]) -> dict[str, Any]:
     store = ResponseStore(directory / RESPONSES_FILE)
     found = read_json(directory / SUMMARY_FILE)
     verdicts = score_rows(rows, store.completions(row_requests(rows)))
-    if (directory / VERDICTS_FILE).read_bytes() != _verdicts_text(verdicts).encode("ascii"):
-        raise EvaluationError(f"{directory / VERDICTS_FILE}: differs from the verdicts that the saved responses give")
+    path = directory / VERDICTS_FILE
+    if not path.is_file() or path.read_bytes() != _verdicts_text(verdicts).encode("ascii"):
+        raise EvaluationError(f"{path}: not the verdicts that the saved responses give; score the split again")
     summary = summarize_scores(verdicts, rows, step=found.get("step"), model=store.header()["identity"])
     wrong = [key for key in sorted(found.keys() | summary.keys()) if found.get(key) != summary.get(key)]
     if wrong:

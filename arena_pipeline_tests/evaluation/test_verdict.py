@@ -42,7 +42,15 @@ from arena_pipeline_tests.evaluation.players import (
 
 MANIFEST = "arena-dev:30"
 POLICY = GatePolicy.load(ROOT / "data" / "gates.toml")
-OPENING = {"experiment_name": "tiny", "adapter_sha256": ADAPTER_SHA256, "run_id": "1"}
+OPENING = {
+    "sealed_set": "5" * 64,
+    "experiment_identity": "e" * 64,
+    "experiment_name": "tiny",
+    "adapter_sha256": ADAPTER_SHA256,
+    "run_id": "1",
+    "opened_at": "2026-11-30T12:00:00+00:00",
+    "ordinal": 1,
+}
 
 
 def split_summary(split: str, legal: int = 52, step: int | None = 240) -> dict[str, Any]:
@@ -199,8 +207,11 @@ def test_standing_shows_a_crippled_base(evidence: Evidence, arena: Callable[[str
 
 def test_a_later_opening_judges_with_wider_intervals(evidence: Evidence) -> None:
     assert evidence.sealed
+    earlier = {**OPENING, "experiment_name": "earlier", "adapter_sha256": "c" * 64}
     second = replace(
-        evidence, sealed=replace(evidence.sealed, opening=2), openings=({"experiment_name": "before"}, OPENING)
+        evidence,
+        sealed=replace(evidence.sealed, opening=2),
+        openings=({**OPENING, "ordinal": 2}, earlier),
     )
     verdict = build_verdict(second)
     assert (verdict["opening"], verdict["interval_level"]) == (2, 0.975)
@@ -213,8 +224,17 @@ def test_a_later_opening_judges_with_wider_intervals(evidence: Evidence) -> None
             assert ratio == pytest.approx(z_of_opening(2) / 1.96)
         if gate["name"] in ("action_schema", "legal_actions"):
             assert gate["interval"] == first[gate["name"]]["interval"]
-    with pytest.raises(EvaluationError, match="opening 2"):
+    assert [opening["experiment_name"] for opening in verdict["test_openings"]] == ["earlier", "tiny"]
+    with pytest.raises(EvaluationError, match="opening 2: the ledger lists 1"):
         build_verdict(replace(second, openings=(OPENING,)))
+    with pytest.raises(EvaluationError, match="opening 2: adapter_sha256"):
+        build_verdict(replace(second, openings=(OPENING, {**earlier, "ordinal": 2})))
+
+
+def test_what_the_ledger_adds_later_does_not_change_a_verdict(evidence: Evidence) -> None:
+    completed = {**OPENING, "completed_at": "2026-12-01T00:00:00+00:00", "verdict_sha256": "f" * 64}
+    later = {**OPENING, "ordinal": 2, "experiment_name": "later"}
+    assert build_verdict(replace(evidence, openings=(completed, later))) == build_verdict(evidence)
 
 
 def test_none_eligible(evidence: Evidence) -> None:
