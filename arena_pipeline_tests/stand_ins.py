@@ -1,4 +1,4 @@
-"""A throw-away base model for tests of the engine: Qwen3 architecture, random weights, a tokenizer of a few hundred tokens.
+"""A throw-away base model for tests of the engine: Qwen3 architecture, random weights, a tokenizer of 300 tokens.
 
 It stands in for the shipped base model where a test is about mechanics (masks, resuming, processes) and not about what
 a model can do.
@@ -20,7 +20,8 @@ CHAT_TEMPLATE = (
 INFERENCE_TEMPLATE = CHAT_TEMPLATE.replace("@content@", "{{- message.content + '<|im_end|>' -}}")
 TRAINING_TEMPLATE = CHAT_TEMPLATE.replace(
     "@content@",
-    "{%- if message.role == 'assistant' -%}{%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}"
+    "{%- if message.role == 'assistant' -%}"
+    "{%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}"
     "{%- else -%}{{- message.content + '<|im_end|>' -}}{%- endif -%}",
 )
 

@@ -15,7 +15,9 @@ from arena_pipeline.sft.encoding import EncodedRow
 IGNORED = -100
 
 
-def training_order(row_ids: Sequence[str], rows: Mapping[str, EncodedRow], effective_batch_size: int) -> list[EncodedRow]:
+def training_order(
+    row_ids: Sequence[str], rows: Mapping[str, EncodedRow], effective_batch_size: int
+) -> list[EncodedRow]:
     """The rows of a mixture in the order in which micro-batches take them.
 
     Step k trains on exactly the k-th ``effective_batch_size`` drawn ids. Within a step rows are sorted by length (then
@@ -35,7 +37,7 @@ def training_order(row_ids: Sequence[str], rows: Mapping[str, EncodedRow], effec
 def collate(rows: Sequence[EncodedRow], pad_token_id: int, weights: Mapping[str, float]) -> dict[str, Any]:
     """Tensors of shape (rows, longest row): ``input_ids``, ``attention_mask``, ``labels`` and ``loss_weights``.
 
-    ``labels`` is -100 and ``loss_weights`` 0 outside the supervised tokens; inside, the weight is that of the row's phase.
+    Outside the supervised tokens ``labels`` is -100 and ``loss_weights`` 0; inside, the weight is the row's phase's.
     """
     import torch
 
@@ -63,8 +65,8 @@ def collate(rows: Sequence[EncodedRow], pad_token_id: int, weights: Mapping[str,
 def reply_losses(model: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
     """Per-token negative log-likelihoods of a batch's supervised tokens and their weights, two 1-D float32 tensors.
 
-    Logits are computed only for the columns in which some row has a supervised next token, which bounds their memory for
-    large vocabularies.
+    Logits are computed only for the columns in which some row has a supervised next token, which bounds their memory
+    for large vocabularies.
     """
     import torch
 

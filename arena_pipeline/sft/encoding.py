@@ -54,8 +54,8 @@ class EncodedRow:
 def training_template(base_path: Path, tokenizer: Any) -> str:
     """The chat template with generation markers that belongs to a base model.
 
-    It is the base model's own ``chat_template_training.jinja``; without one, the tokenizer's template if it has markers,
-    else the training variant that TRL ships for it. Raises ``TrainingError`` for a template that TRL does not know.
+    It is the base model's own ``chat_template_training.jinja``; without one, the tokenizer's template if it has
+    markers, else the training variant that TRL ships for it. Raises ``TrainingError`` for one that TRL does not know.
     """
     file = base_path / TRAINING_TEMPLATE_FILE
     if file.is_file():
@@ -154,9 +154,7 @@ def _proven(
             "raise max_length in the experiment; rows are never truncated",
         )
     if not any(mask):
-        raise refuse(
-            "no supervised token", f"the training chat template must mark replies ({TRAINING_TEMPLATE_FILE})"
-        )
+        raise refuse("no supervised token", f"the training chat template must mark replies ({TRAINING_TEMPLATE_FILE})")
     if ids[: len(prompt)] != prompt:
         raise refuse(
             "the generation prompt is not a token prefix of the training text",
@@ -184,7 +182,7 @@ def _proven(
         raise refuse(f"its supervised tokens spell {text[:60]!r}, its reply is {reply[:60]!r}", "repair the tokenizer")
     if stop - start > max_new_tokens:
         raise refuse(
-            f"its label and end of turn are {stop - start} tokens, more than the {max_new_tokens} that may be generated",
+            f"its label and end of turn are {stop - start} tokens, more than the {max_new_tokens} that are generated",
             "use a tokenizer that is shorter on this text",
         )
     return EncodedRow(row.id, row.metadata["phase"], tuple(ids[:stop]), start)

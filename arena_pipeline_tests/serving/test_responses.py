@@ -29,9 +29,7 @@ def collected(path: Path, provider: EchoProvider | None = None) -> dict[str, Com
 def test_batches_depend_on_the_requests_and_not_on_their_order(
     texts: list[tuple[str, str]], batch_size: int, shuffler: random.Random
 ) -> None:
-    requests = [
-        Request(f"k{index}", "ACT", ChatPrompt(system, user)) for index, (user, system) in enumerate(texts)
-    ]
+    requests = [Request(f"k{index}", "ACT", ChatPrompt(system, user)) for index, (user, system) in enumerate(texts)]
     shuffled = list(requests)
     shuffler.shuffle(shuffled)
     plan = plan_requests(requests, batch_size, merge_identical=True)

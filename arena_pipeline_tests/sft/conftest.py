@@ -1,4 +1,4 @@
-"""Datasets built once for all tests of this folder; tests change copies, never these."""
+"""What is made once for all tests of this folder: datasets (tests change copies, never these) and a stand-in base."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.sft.builder import build_dataset
 from arena_pipeline.sft.loading import Dataset, load_dataset
+from arena_pipeline_tests.stand_ins import write_stand_in_base
 
 SMALL_SEEDS = 12
 
@@ -50,3 +51,9 @@ def small_directory(tmp_path_factory: pytest.TempPathFactory, pack: PromptPack) 
 def small(small_directory: Path) -> Dataset:
     """The small dataset, loaded."""
     return load_dataset(small_directory)
+
+
+@pytest.fixture(scope="session")
+def stand_in_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model of random weights, for tests of the engine."""
+    return write_stand_in_base(tmp_path_factory.mktemp("base") / "stand-in")

@@ -33,7 +33,9 @@ def tokenizer(shared_tokenizer: Any) -> Any:
     return copy.deepcopy(shared_tokenizer)
 
 
-def encode(rows: list[StandInRow], tokenizer: Any, template: str = TRAINING_TEMPLATE, **limits: int) -> list[EncodedRow]:
+def encode(
+    rows: list[StandInRow], tokenizer: Any, template: str = TRAINING_TEMPLATE, **limits: int
+) -> list[EncodedRow]:
     return encode_rows(rows, tokenizer, template, **({"max_length": 512} | limits))
 
 
@@ -55,7 +57,7 @@ def test_supervised_tokens_are_the_reply_and_its_end_of_turn(tokenizer: Any) -> 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct_2507", "qwen2_5"])
 def test_stock_templates_need_their_training_variant(tokenizer: Any, name: str) -> None:
-    """Known trouble 3: a stock template marks nothing; the variant that TRL ships marks a thinking block and a newline."""
+    """Known trouble 3: a stock template marks nothing; TRL's variant also marks a thinking block and a newline."""
     tokenizer.chat_template = (TRL_TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     rows = stand_in_rows(6)
     with pytest.raises(TrainingError, match="row row-0: no supervised token"):

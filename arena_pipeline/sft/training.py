@@ -1,0 +1,241 @@
+"""One training run, from rows and a drawn order to evenly spaced LoRA checkpoints and a record of how they came about.
+
+The work directory ends up with ``checkpoints/step-NNNNNN/`` (adapters), ``training.json`` (what was trained, with what
+loss at every step; the same for the same inputs on the same machine) and ``timings.json`` (what a clock said). A killed
+run goes on from its last whole checkpoint and ends with the same bytes.
+
+Source: evaluation specification, "Recipe stage1" and "Order"; dataset specification, "Training mixture"; issue 2,
+item 3.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from arena_pipeline.errors import TrainingError
+from arena_pipeline.progress import Progress, silent
+from arena_pipeline.provenance.files import read_json, write_json
+from arena_pipeline.provenance.hashing import sha256_json, sha256_text
+from arena_pipeline.serving.loading import base_sha256, load_base_model, load_tokenizer
+from arena_pipeline.sft.adapters import adapter_sha256, adapter_state, movement, read_adapter, write_adapter
+from arena_pipeline.sft.collation import training_order
+from arena_pipeline.sft.encoding import EncodedRow, TrainingRow, encode_rows, encoding_report, training_template
+from arena_pipeline.sft.recipe import Recipe, checkpoint_steps, recipe_dict, training_steps
+
+if TYPE_CHECKING:
+    from arena_pipeline.sft.trainer import ArenaTrainer, History
+
+TRAINING_VERSION: Final = "arena-train-v1"
+RECORD_FILE: Final = "training.json"
+TIMINGS_FILE: Final = "timings.json"
+CHECKPOINTS: Final = "checkpoints"
+_BINDING_FILE: Final = "run.json"
+_STATE: Final = "trainer"
+_LOG_EVERY: Final = 10
+
+
+def checkpoint_name(step: int) -> str:
+    """The directory name of a step's checkpoint; names sort like steps."""
+    return f"step-{step:06d}"
+
+
+def train(
+    work: Path,
+    *,
+    base_path: Path,
+    recipe: Recipe,
+    rows: Sequence[TrainingRow],
+    row_ids: Sequence[str],
+    validation_rows: Sequence[TrainingRow],
+    device: str = "cpu",
+    progress: Progress = silent,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Train a LoRA adapter on ``rows`` in the order of ``row_ids``; return the record, which ``training.json`` holds.
+
+    ``row_ids`` is the mixture's drawn list: step k trains on its k-th ``effective_batch_size`` ids. Without
+    ``validation_rows`` no validation loss is measured. Raises ``TrainingError`` for a row that fails a proof (see
+    ``encode_rows``), for a step whose loss or gradient is not finite or whose gradient is zero, for an adapter that
+    does not move, and if ``work`` holds another run.
+    """
+    tokenizer = load_tokenizer(base_path)
+    template = training_template(base_path, tokenizer)
+    binding = {
+        "training_version": TRAINING_VERSION,
+        "base_sha256": base_sha256(base_path),
+        "training_template_sha256": sha256_text(template),
+        "mixture_sha256": sha256_json(list(row_ids)),
+        "validation_sha256": sha256_json([row.id for row in validation_rows]),
+        "recipe": recipe_dict(recipe),
+        "device": device,
+        "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
+    }
+    _bind(work, binding)
+    if (work / RECORD_FILE).is_file():
+        return _finished(work)
+    steps = training_steps(recipe, len(row_ids))
+    drawn = list(row_ids)[: steps * recipe.effective_batch_size]
+    wanted = set(drawn)
+    limits = {"max_length": recipe.max_length}
+    encoded = encode_rows([row for row in rows if row.id in wanted], tokenizer, template, progress=progress, **limits)
+    validation = encode_rows(validation_rows, tokenizer, template, progress=progress, **limits)
+    order = training_order(drawn, {row.id: row for row in encoded}, recipe.effective_batch_size)
+    log(f"every row proven: {len(encoded)} for training, {len(validation)} for validation; {steps} steps")
+
+    history, trainable = _run(work, tokenizer, order, validation, recipe, steps, base_path, device, progress, log)
+    record = binding | {
+        "loss": (
+            "mean over the supervised tokens of an effective batch, those of ACT replies weighted"
+            f" x{recipe.action_loss_weight:g}; validation losses are unweighted means over all tokens"
+        ),
+        "encoding": {"training": encoding_report(encoded), "validation": encoding_report(validation)},
+        "draws": len(drawn),
+        "trainable": trainable,
+        "steps": history.steps,
+        "checkpoints": history.checkpoints,
+    }
+    timings = {"seconds": history.seconds, "resumed_at": history.resumed_at, "threads": _threads()}
+    write_json(work / TIMINGS_FILE, timings)
+    write_json(work / RECORD_FILE, record)
+    shutil.rmtree(work / _STATE)
+    return _finished(work)
+
+
+def _run(
+    work: Path,
+    tokenizer: Any,
+    order: Sequence[EncodedRow],
+    validation: Sequence[EncodedRow],
+    recipe: Recipe,
+    steps: int,
+    base_path: Path,
+    device: str,
+    progress: Progress,
+    log: Callable[[str], None],
+) -> tuple[History, dict[str, Any]]:
+    from arena_pipeline.sft.trainer import HISTORY_FILE, Guard, History, build_trainer, resumable_states
+
+    states = resumable_states(work / _STATE)
+    history = History(**read_json(states[-1] / HISTORY_FILE)) if states else History()
+    resumed = len(history.steps)
+    if resumed:
+        log(f"resuming after step {resumed} of {steps}")
+        history.resumed_at.append(resumed)
+
+    def report(so_far: History, total: int) -> None:
+        done = len(so_far.steps)
+        progress("training", done, total)
+        if done == resumed + 1 or done % _LOG_EVERY == 0 or done == total:
+            last, recent = so_far.steps[-1], so_far.seconds[-_LOG_EVERY:]
+            pace = sum(recent) / len(recent)
+            log(
+                f"step {done}/{total}: loss {last['loss']:.4f}, gradient norm {last['grad_norm']:.3f}, learning rate"
+                f" {last['learning_rate']:.2e}, {pace:.2f} s a step, {pace * (total - done) / 60:.1f} min left"
+            )
+
+    model = load_base_model(base_path, _weights_dtype(recipe, device), device)
+    keeper = _Keeper(work / CHECKPOINTS, history, validation, recipe.micro_batch_size * 2, log)
+    guard = Guard(history, checkpoint_steps(steps, recipe.checkpoints), report)
+    trainer = build_trainer(model, tokenizer, order, recipe, steps, work / _STATE, history, [guard], keeper.keep)
+    trainable = {name: value.numel() for name, value in trainer.model.named_parameters() if value.requires_grad}
+    if not trainable or not all(".lora_A." in name or ".lora_B." in name for name in trainable):
+        raise TrainingError(f"trainable parameters are {sorted(trainable)[:4]} ...; only LoRA matrices may be")
+    keeper.start(trainer.model)
+    trainer.train(resume_from_checkpoint=str(states[-1]) if states else None)
+    found = [checkpoint["step"] for checkpoint in history.checkpoints]
+    if len(history.steps) != steps or found != checkpoint_steps(steps, recipe.checkpoints):
+        raise TrainingError(f"the run ended after {len(history.steps)} of {steps} steps with checkpoints at {found}")
+    total = sum(value.numel() for value in trainer.model.parameters())
+    return history, {"parameters": sum(trainable.values()), "of": total, "names": sorted(trainable)}
+
+
+class _Keeper:
+    """Writes the checkpoints that are kept, each whole or absent, once its adapter is proven finite and moved."""
+
+    def __init__(
+        self,
+        directory: Path,
+        history: History,
+        validation: Sequence[EncodedRow],
+        batch_size: int,
+        log: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._history = history
+        self._validation = validation
+        self._batch_size = batch_size
+        self._log = log
+        self._before: Mapping[str, Any] = {}
+
+    def start(self, model: Any) -> None:
+        """Take the state that the next checkpoint must have moved from: the last one's, or the fresh adapter's."""
+        kept = self._history.checkpoints
+        if kept:
+            self._before = read_adapter(self._directory / checkpoint_name(kept[-1]["step"]))
+        else:
+            self._before = adapter_state(model)
+
+    def keep(self, trainer: ArenaTrainer) -> None:
+        """Measure and write one checkpoint."""
+        from arena_pipeline.sft.trainer import validation_loss
+
+        step = int(trainer.state.global_step)
+        state = adapter_state(trainer.model)
+        moved = movement(self._before, state)
+        if moved == 0.0:
+            raise TrainingError(
+                f"step {step}: the adapter has not moved since the checkpoint before it; a warm-up begins with a step"
+                " of learning rate 0, so a very short run needs a warm-up of 0 steps"
+            )
+        self._before = state
+        target = self._directory / checkpoint_name(step)
+        partial = self._directory / f".{target.name}"
+        for leftover in (partial, target):
+            shutil.rmtree(leftover, ignore_errors=True)
+        write_adapter(trainer.model, partial)
+        partial.replace(target)
+        entry: dict[str, Any] = {"step": step, "adapter_sha256": adapter_sha256(target), "moved": moved}
+        if self._validation:
+            losses = validation_loss(trainer, self._validation, self._batch_size)
+            entry |= {"validation_loss": losses.pop("all"), "validation_loss_by_phase": losses}
+            self._log(f"step {step}: validation loss {entry['validation_loss']:.4f}")
+        self._history.checkpoints.append(entry)
+
+
+def _bind(work: Path, binding: Mapping[str, Any]) -> None:
+    """Write what this work directory is for, or make sure that it is for this."""
+    path = work / _BINDING_FILE
+    if not path.is_file():
+        write_json(path, binding)
+        return
+    found = read_json(path)
+    different = sorted(key for key in binding.keys() | found.keys() if found.get(key) != binding.get(key))
+    if different:
+        raise TrainingError(
+            f"{path}: another run was begun here ({', '.join(different)} differ); remove {work} to begin anew"
+        )
+
+
+def _finished(work: Path) -> dict[str, Any]:
+    """The record of a finished run, after its checkpoints are hashed again."""
+    record: dict[str, Any] = read_json(work / RECORD_FILE)
+    for checkpoint in record["checkpoints"]:
+        directory = work / CHECKPOINTS / checkpoint_name(checkpoint["step"])
+        if adapter_sha256(directory) != checkpoint["adapter_sha256"]:
+            raise TrainingError(f"{directory}: changed after it was trained; remove {work} to train again")
+    return record
+
+
+def _weights_dtype(recipe: Recipe, device: str) -> str:
+    """On a CPU bfloat16 is autocast over float32 weights; on an accelerator the frozen weights are bfloat16 too."""
+    return recipe.precision if device != "cpu" else "float32"
+
+
+def _threads() -> int:
+    import torch
+
+    return int(torch.get_num_threads())

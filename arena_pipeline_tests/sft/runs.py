@@ -1,0 +1,88 @@
+"""A small training run on the stand-in base model; also run as a program that kills itself, for tests of resuming."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arena_pipeline.sft.training import train
+from arena_pipeline_tests.stand_ins import stand_in_rows
+
+
+@dataclass(frozen=True)
+class SmallRecipe:
+    rank: int = 4
+    alpha: float = 8
+    dropout: float = 0.1
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj", "down_proj")
+    max_length: int = 128
+    learning_rate: float = 5e-3
+    weight_decay: float = 0.01
+    warmup_steps: int | None = 1
+    warmup_ratio: float | None = None
+    schedule: str = "cosine"
+    effective_batch_size: int = 6
+    micro_batch_size: int = 2
+    steps: int | None = None
+    max_grad_norm: float = 1.0
+    gradient_checkpointing: bool = False
+    seed: int = 7
+    checkpoints: int = 3
+    precision: str = "float32"
+    action_loss_weight: float = 3.0
+
+
+TRAIN_ROWS = stand_in_rows(24)
+VALIDATION_ROWS = stand_in_rows(9, "validation")
+DRAWN = [TRAIN_ROWS[(5 * index + index // 7) % 24].id for index in range(34)]  # six steps, the last of four rows
+
+
+def small_run(
+    work: Path,
+    base: Path,
+    recipe: SmallRecipe | None = None,
+    log: Callable[[str], None] = lambda line: None,
+    **changes: Any,
+) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"rows": TRAIN_ROWS, "row_ids": DRAWN, "validation_rows": VALIDATION_ROWS} | changes
+    return train(work, base_path=base, recipe=recipe or SmallRecipe(), log=log, **arguments)
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run_and_die(work: Path, base: Path, where: str) -> None:
+    """Die after step 3 and its neighbours, or while the second checkpoint or the second trainer state is written."""
+    from arena_pipeline.sft import trainer, training
+
+    if where == "step":
+        report = trainer.Guard.on_log
+
+        def on_log(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+            report(self, args, state, control, **more)
+            if state.global_step == 5:
+                _die()
+
+        trainer.Guard.on_log = on_log
+    else:
+        module, name = (training, "write_adapter") if where == "checkpoint" else (trainer, "flush_tree")
+        original, calls = getattr(module, name), []
+
+        def second_call_dies(*arguments: Any) -> None:
+            calls.append(arguments)
+            original(*arguments)
+            if len(calls) == 2:
+                _die()
+
+        setattr(module, name, second_call_dies)
+    small_run(work, base)
+
+
+if __name__ == "__main__":
+    _run_and_die(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,281 @@
+"""Training: the stated loss, the drawn order, every line of the recipe, guards, whole checkpoints, exact resuming."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from arena_pipeline.errors import TrainingError
+from arena_pipeline.serving.loading import base_sha256, load_tokenizer
+from arena_pipeline.sft.adapters import adapter_sha256, check_adapter
+from arena_pipeline.sft.collation import training_order
+from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_template
+from arena_pipeline.sft.recipe import RECIPE_FIELDS, checkpoint_steps, training_steps, warmup
+from arena_pipeline.sft.trainer import Guard, History, build_trainer
+from arena_pipeline_tests.sft.runs import DRAWN, TRAIN_ROWS, VALIDATION_ROWS, SmallRecipe, small_run
+
+PLAIN = SmallRecipe(dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def encoded(stand_in_base: Path) -> dict[str, EncodedRow]:
+    tokenizer = load_tokenizer(stand_in_base)
+    template = training_template(stand_in_base, tokenizer)
+    return {row.id: row for row in encode_rows([*TRAIN_ROWS, *VALIDATION_ROWS], tokenizer, template, max_length=128)}
+
+
+@pytest.fixture(scope="module")
+def straight(stand_in_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("straight") / "work"
+    small_run(work, stand_in_base)
+    return work
+
+
+def base_losses(base: Path, rows: Sequence[EncodedRow]) -> list[torch.Tensor]:
+    """Each row's per-token losses under the untouched base, computed one row at a time, without padding."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    losses = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor(row.input_ids)
+            logits = model(ids[None]).logits[0, row.reply_start - 1 : -1]
+            losses.append(torch.nn.functional.cross_entropy(logits, ids[row.reply_start :], reduction="none"))
+    return losses
+
+
+def test_step_losses_are_weighted_means_over_the_drawn_batches(
+    stand_in_base: Path, encoded: dict[str, EncodedRow], tmp_path: Path
+) -> None:
+    """With a learning rate that changes next to nothing, every step's loss is the base's on that step's drawn rows."""
+    frozen = replace(PLAIN, learning_rate=1e-9, warmup_steps=0)
+    record = small_run(tmp_path / "a", stand_in_base, frozen)
+    assert len(record["steps"]) == 6
+    for index, step in enumerate(record["steps"]):
+        rows = [encoded[row_id] for row_id in DRAWN[6 * index : 6 * index + 6]]
+        weights = [3.0 if row.phase == "ACT" else 1.0 for row in rows]
+        losses = base_losses(stand_in_base, rows)
+        expected = sum(w * float(row.sum()) for w, row in zip(weights, losses, strict=True)) / sum(
+            w * len(row) for w, row in zip(weights, losses, strict=True)
+        )
+        assert step["step"] == index + 1
+        assert step["loss"] == pytest.approx(expected, abs=2e-5)
+    whole = small_run(tmp_path / "b", stand_in_base, replace(frozen, micro_batch_size=6))
+    for left, right in zip(record["steps"], whole["steps"], strict=True):
+        assert left["loss"] == pytest.approx(right["loss"], abs=1e-6)
+        assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
+
+
+def test_validation_loss_is_the_unweighted_mean_over_all_tokens(
+    stand_in_base: Path, encoded: dict[str, EncodedRow], tmp_path: Path
+) -> None:
+    record = small_run(tmp_path / "a", stand_in_base, replace(PLAIN, learning_rate=1e-9, warmup_steps=0, checkpoints=1))
+    rows = [encoded[row.id] for row in VALIDATION_ROWS]
+    losses = torch.cat(base_losses(stand_in_base, rows))
+    (checkpoint,) = record["checkpoints"]
+    assert checkpoint["validation_loss"] == pytest.approx(float(losses.mean()), abs=2e-5)
+    acts = torch.cat(base_losses(stand_in_base, [row for row in rows if row.phase == "ACT"]))
+    assert checkpoint["validation_loss_by_phase"]["ACT"] == pytest.approx(float(acts.mean()), abs=2e-5)
+    assert record["encoding"]["validation"]["supervised_tokens"] == len(losses)
+
+
+def test_a_step_trains_on_exactly_its_drawn_rows(encoded: dict[str, EncodedRow]) -> None:
+    order = training_order(DRAWN, encoded, 6)
+    for start in range(0, len(DRAWN), 6):
+        step = order[start : start + 6]
+        assert sorted(row.id for row in step) == sorted(DRAWN[start : start + 6])
+        assert [len(row.input_ids) for row in step] == sorted(len(row.input_ids) for row in step)
+    with pytest.raises(TrainingError, match="draw 6 ff. names row elsewhere, which is not a training row"):
+        training_order([*DRAWN[:6], "elsewhere"], encoded, 6)
+
+
+def test_checkpoints_are_whole_adapters_that_name_no_place(straight: Path, stand_in_base: Path) -> None:
+    record = json.loads((straight / "training.json").read_text())
+    assert [entry["step"] for entry in record["checkpoints"]] == [2, 4, 6]
+    losses = [entry["validation_loss"] for entry in record["checkpoints"]]
+    assert losses == sorted(losses, reverse=True)
+    directories = sorted(path.name for path in (straight / "checkpoints").iterdir())
+    assert directories == ["step-000002", "step-000004", "step-000006"]
+    assert sorted(path.name for path in straight.iterdir()) == [
+        "checkpoints",
+        "run.json",
+        "timings.json",
+        "training.json",
+    ]
+    for entry, name in zip(record["checkpoints"], directories, strict=True):
+        directory = straight / "checkpoints" / name
+        assert sorted(path.name for path in directory.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+        assert adapter_sha256(directory) == entry["adapter_sha256"]
+        config = check_adapter(directory)
+        assert config["base_model_name_or_path"] is None
+        assert str(stand_in_base) not in (directory / "adapter_config.json").read_text()
+        assert entry["moved"] > 0
+    assert record["base_sha256"] == base_sha256(stand_in_base)
+    trainable = record["trainable"]
+    assert len(trainable["names"]) == 2 * 2 * 3
+    assert trainable["parameters"] == 2 * 4 * ((32 + 32) + (32 + 16) + (64 + 32))
+    assert record["recipe"].keys() == set(RECIPE_FIELDS)
+    assert "weighted x3" in record["loss"]
+
+
+@pytest.mark.parametrize("where", ["step", "checkpoint", "state"])
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
+    straight: Path, stand_in_base: Path, tmp_path: Path, where: str
+) -> None:
+    """Known trouble 13. Dropout is on, so the random state must be taken up again too."""
+    work = tmp_path / "work"
+    program = [sys.executable, "-m", "arena_pipeline_tests.sft.runs", str(work), str(stand_in_base), where]
+    child = subprocess.run(program, capture_output=True, text=True)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert not (work / "training.json").exists()
+    lines: list[str] = []
+    small_run(work, stand_in_base, log=lines.append)
+    # The second checkpoint is of step 4: killed before its trainer state was whole, the run goes on from the first.
+    assert f"resuming after step {4 if where == 'step' else 2} of 6" in lines
+    assert (work / "training.json").read_bytes() == (straight / "training.json").read_bytes()
+    for path in straight.glob("checkpoints/*/*"):
+        assert (work / path.relative_to(straight)).read_bytes() == path.read_bytes()
+    assert json.loads((work / "timings.json").read_text())["resumed_at"] == [4 if where == "step" else 2]
+    assert sorted(path.name for path in (work / "checkpoints").iterdir()) == [
+        "step-000002",
+        "step-000004",
+        "step-000006",
+    ]
+
+
+def test_a_finished_run_is_not_trained_again_and_its_bytes_are_checked(
+    straight: Path, stand_in_base: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    shutil.copytree(straight, work)
+    lines: list[str] = []
+    assert small_run(work, stand_in_base, log=lines.append) == json.loads((straight / "training.json").read_text())
+    assert lines == []
+    with pytest.raises(TrainingError, match=r"run\.json: another run was begun here \(recipe differ\)"):
+        small_run(work, stand_in_base, SmallRecipe(seed=8))
+    with pytest.raises(TrainingError, match=r"\(mixture_sha256 differ\)"):
+        small_run(work, stand_in_base, row_ids=DRAWN[::-1])
+    weights = work / "checkpoints" / "step-000004" / "adapter_model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(TrainingError, match="step-000004: changed after it was trained"):
+        small_run(work, stand_in_base)
+
+
+def test_gradient_checkpointing_trains_the_same_adapter(stand_in_base: Path, tmp_path: Path) -> None:
+    """Known trouble 11: checkpointing with a frozen base can train nothing."""
+    plain = small_run(tmp_path / "a", stand_in_base, PLAIN)
+    checkpointed = small_run(tmp_path / "b", stand_in_base, replace(PLAIN, gradient_checkpointing=True))
+    for left, right in zip(plain["steps"], checkpointed["steps"], strict=True):
+        assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
+    assert right["loss"] < plain["steps"][0]["loss"] - 0.1
+
+
+def test_bfloat16_is_autocast_over_float32_weights(stand_in_base: Path, tmp_path: Path) -> None:
+    exact = small_run(tmp_path / "a", stand_in_base, PLAIN)
+    cast = small_run(tmp_path / "b", stand_in_base, replace(PLAIN, precision="bfloat16"))
+    differences = [abs(a["loss"] - b["loss"]) for a, b in zip(exact["steps"], cast["steps"], strict=True)]
+    assert 0 < max(differences) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 1e30, "warmup_steps": 0, "max_grad_norm": 0.0}, "is not finite"),
+        ({"learning_rate": 0.0}, "the adapter has not moved"),
+        ({"max_length": 60}, r"row row-\d+: \d+ tokens, more than max_length 60"),
+        ({"steps": 7}, "asks for 7 steps, but the 34 drawn rows fill only 6"),
+        ({"micro_batch_size": 4}, "effective_batch_size 6 is not a multiple of micro_batch_size 4"),
+    ],
+)
+def test_a_run_that_cannot_be_right_is_stopped(
+    stand_in_base: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrainingError, match=message):
+        small_run(tmp_path / "work", stand_in_base, replace(SmallRecipe(), **change))
+    assert not (tmp_path / "work" / "training.json").exists()
+
+
+def test_a_frozen_adapter_or_a_zero_gradient_stops_the_first_step() -> None:
+    """Known trouble 10: a trainer that froze a passed adapter reported a gradient norm of 0 and went on."""
+    guard = Guard(History(), [1], lambda history, total: None)
+    state = SimpleNamespace(global_step=1, max_steps=2)
+    weight = torch.nn.Parameter(torch.zeros(2))
+    model = SimpleNamespace(named_parameters=lambda: [("layer.lora_B.default.weight", weight)])
+    logs = {"loss": 1.0, "grad_norm": 0.5, "learning_rate": 0.0}
+    guard.on_log(None, state, None, logs=logs, model=model)  # nothing can have moved yet
+    with pytest.raises(TrainingError, match="no LoRA B matrix has moved"):
+        guard.on_log(None, state, None, logs=logs | {"learning_rate": 1e-3}, model=model)
+    with pytest.raises(TrainingError, match="the gradient is zero"):
+        guard.on_log(None, state, None, logs=logs | {"grad_norm": 0.0}, model=model)
+    with pytest.raises(TrainingError, match="is not finite"):
+        guard.on_log(None, state, None, logs=logs | {"loss": math.nan}, model=model)
+    weight.data += 1
+    guard.on_log(None, state, None, logs=logs | {"learning_rate": 1e-3}, model=model)
+
+
+def test_every_line_of_the_recipe_reaches_the_trainer(
+    stand_in_base: Path, encoded: dict[str, EncodedRow], tmp_path: Path
+) -> None:
+    recipe = replace(
+        SmallRecipe(), rank=2, alpha=5, dropout=0.25, learning_rate=2e-3, weight_decay=0.3, warmup_steps=None,
+        warmup_ratio=0.3, schedule="linear", max_grad_norm=0.7, seed=11, precision="bfloat16", max_length=99,
+        gradient_checkpointing=True,
+    )  # fmt: skip
+    tokenizer = load_tokenizer(stand_in_base)
+    model = AutoModelForCausalLM.from_pretrained(stand_in_base, dtype=torch.float32)
+    order = training_order(DRAWN, encoded, 6)
+    trainer = build_trainer(model, tokenizer, order, recipe, 5, tmp_path, History(), [], lambda _: None)
+    args, lora = trainer.args, trainer.model.peft_config["default"]
+    assert (lora.r, lora.lora_alpha, lora.lora_dropout, lora.bias) == (2, 5, 0.25, "none")
+    assert lora.target_modules == set(recipe.target_modules)
+    assert (args.learning_rate, args.weight_decay, args.max_grad_norm, args.max_length) == (2e-3, 0.3, 0.7, 99)
+    assert (args.warmup_steps, args.max_steps, args.lr_scheduler_type, args.seed) == (2, 5, "linear", 11)
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 3)
+    assert args.gradient_checkpointing
+    assert args.bf16
+    assert not args.packing
+    assert args.report_to == []
+    batches = list(trainer.get_train_dataloader())
+    assert [len(batch["input_ids"]) for batch in batches] == [2] * 17
+    assert batches[0]["input_ids"][0].tolist()[: len(order[0].input_ids)] == list(order[0].input_ids)
+    trainer.create_optimizer_and_scheduler(5)
+    decays = {group["weight_decay"] for group in trainer.optimizer.param_groups if group["params"]}
+    assert decays == {0.3}
+
+
+def test_checkpoints_are_evenly_spaced() -> None:
+    assert checkpoint_steps(310, 8) == [39, 78, 116, 155, 194, 232, 271, 310]
+    assert checkpoint_steps(2, 8) == [1, 2]
+    assert checkpoint_steps(6, 3) == [2, 4, 6]
+    assert training_steps(SmallRecipe(effective_batch_size=32, micro_batch_size=8), 9916) == 310
+    assert warmup(SmallRecipe(warmup_steps=None, warmup_ratio=0.03), 310) == 10
+    with pytest.raises(TrainingError, match="the mixture is empty"):
+        training_steps(SmallRecipe(), 0)
+
+
+def test_an_adapter_with_more_than_lora_is_refused(straight: Path, tmp_path: Path) -> None:
+    """Known trouble 26."""
+    directory = tmp_path / "adapter"
+    shutil.copytree(straight / "checkpoints" / "step-000006", directory)
+    path = directory / "adapter_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"modules_to_save": ["lm_head"]}))
+    with pytest.raises(TrainingError, match=r"modules_to_save is \['lm_head'\]"):
+        check_adapter(directory)
+    (directory / "adapter_model.safetensors").unlink()
+    with pytest.raises(TrainingError, match=r"not an adapter \(adapter_model\.safetensors is missing\)"):
+        check_adapter(directory)
