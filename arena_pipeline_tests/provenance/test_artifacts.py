@@ -183,11 +183,11 @@ def test_any_flipped_byte_of_a_record_is_found(store: ArtifactStore, kind: str) 
     (path,) = store.root.glob("keys/*/*.json" if kind == "index" else "objects/*/*.files.json")
     original = path.read_bytes()
     for position in range(len(original)):
-        for mask in (0x01, 0x20, 0x80):
-            overwrite(path, original[:position] + bytes([original[position] ^ mask]) + original[position + 1 :])
-            with pytest.raises(IntegrityError) as caught:
-                store.find(STAGE, KEY)
-            assert caught.value.file == str(path)
+        mask = (0x01, 0x20, 0x80)[position % 3]
+        overwrite(path, original[:position] + bytes([original[position] ^ mask]) + original[position + 1 :])
+        with pytest.raises(IntegrityError) as caught:
+            store.find(STAGE, KEY)
+        assert caught.value.file == str(path)
     for changed in (original[:-1], original + b"\n", b"", b"[" * 100_000):
         overwrite(path, changed)
         with pytest.raises(IntegrityError):
@@ -299,7 +299,12 @@ def killed_at(moment: int, root: Path) -> bool:
 
         sys.addaudithook(count)
         try:
-            commit(ArtifactStore(root))
+            store = ArtifactStore(root)
+            with store.work(STAGE, KEY) as scratch:
+                write(scratch / "result")
+                # From here on all work is done, and a kill must not lose it.
+                root.with_name(f"{root.name} is made").touch()
+                store.commit(STAGE, KEY, scratch / "result", **WORK)
         except BaseException:
             os._exit(3)
         os._exit(0)
@@ -322,14 +327,29 @@ def test_a_commit_killed_at_any_point_happened_whole_or_not_at_all(tmp_path: Pat
             found_after_kill += 1
             assert found.files == {name: sha256_bytes(data) for name, data in FILES.items()}
             assert all(found.file(name).stat().st_mode & 0o222 == 0 for name in found.files)
-        elif list(root.glob("commits/*/*.json")):
-            assert written == set(FILES), "what was made is still there to be committed again"
+        elif root.with_name(f"{root.name} is made").exists():
+            assert written == set(FILES)
         assert commit(store).files == {name: sha256_bytes(data) for name, data in FILES.items()}
         assert store.find(STAGE, KEY) is not None
         moment += 1
     # Among the points were some before the object was in place and some after.
     assert 0 < found_after_kill < moment
     assert moment > 40
+
+
+def test_a_commit_that_was_cut_off_is_finished_only_with_sound_bytes(store: ArtifactStore) -> None:
+    made = commit(store)
+    index, journal = (store.root / place / STAGE / f"{KEY}.json" for place in ("keys", "commits"))
+    index.rename(journal)
+    (made.path / "metrics.json").unlink()
+    for find in (lambda: store.find(STAGE, KEY), lambda: commit(store)):
+        with pytest.raises(IntegrityError, match=r"metrics\.json: expected sha256 \w+, found no such file"):
+            find()
+    assert not index.exists()
+    (made.path / "metrics.json").write_bytes(FILES["metrics.json"])
+    assert store.find(STAGE, KEY) == made
+    assert index.exists()
+    assert not journal.exists()
 
 
 def test_errors_are_of_the_kind_the_command_line_prints() -> None:

