@@ -28,6 +28,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
     not empty, now or at the end, or if another process is filling it.
     """
     refuse_existing(directory)
+    directory = directory.resolve()
     partial = directory.with_name(f".{directory.name}.partial")
     try:
         partial.mkdir(parents=True, exist_ok=True)

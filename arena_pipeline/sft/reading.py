@@ -132,13 +132,14 @@ def read_file(directory: Path, file: DataFile) -> FileContent:
 def _lines(file: DataFile, data: bytes) -> Iterator[Line]:
     *whole, rest = data.split(b"\n")
     for number, raw in enumerate(whole, 1):
-        yield _line(file, number, raw)
+        yield read_line(file, number, raw)
     if rest:
         text = rest.decode("utf-8", "backslashreplace")
         yield Line(file, len(whole) + 1, text, None, None, "json", "the last line has no newline: the file is cut off")
 
 
-def _line(file: DataFile, number: int, raw: bytes) -> Line:
+def read_line(file: DataFile, number: int, raw: bytes) -> Line:
+    """One line, given without its newline."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -48,7 +48,7 @@ def test_seed_ranges_are_disjoint() -> None:
     """Dataset, manifests, development and pre-training seeds never meet."""
     assert len(EVALUATION_SEEDS) == sum(count for _, count in SPECIFIED.values())
     ranges = [
-        range(0, 1024),
+        range(1024),
         *(range(cases[0].seed, cases[-1].seed + 1) for cases in MANIFESTS.values()),
         range(5_000_000, 5_006_000),
         range(6_000_000, 6_000_512),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from arena_pipeline.arena.generation import generate_state
@@ -23,8 +23,10 @@ from arena_pipeline.provenance.hashing import canonical_json
 from arena_pipeline.sft import labels
 from arena_pipeline.sft.audit import AuditReport, audit_dataset, longest_ascending
 from arena_pipeline.sft.audit_files import check_manifest, check_recorded, read_manifest
+from arena_pipeline.sft.audit_labels import Facts
+from arena_pipeline.sft.audit_rows import Texts, check_row, parse_label, user_object
 from arena_pipeline.sft.loading import Dataset
-from arena_pipeline.sft.reading import find_layout
+from arena_pipeline.sft.reading import DataFile, find_layout, read_line
 from arena_pipeline.sft.rows import content_sha256
 from arena_pipeline_tests.sft.corpus import (
     SPLITS,
@@ -485,12 +487,13 @@ MANIFEST_CHANGES = {
 }
 
 
-@pytest.mark.parametrize("key", sorted(MANIFEST_CHANGES))
-def test_manifest_value(small_directory: Path, tmp_path: Path, key: str) -> None:
+def test_every_manifest_value(small_directory: Path, tmp_path: Path) -> None:
     directory = copy(small_directory, tmp_path / "copy")
-    change_manifest(directory, **{key: MANIFEST_CHANGES[key]})
-    report = audit_dataset(directory)
-    assert any(failure.rule == "manifest" and f"'{key}'" in failure.detail for failure in report.failures)
+    change_manifest(directory, **MANIFEST_CHANGES)
+    details = [failure.detail for failure in audit_dataset(directory).failures if failure.rule == "manifest"]
+    assert len(details) == len(MANIFEST_CHANGES)
+    for key in MANIFEST_CHANGES:
+        assert any(f"key '{key}' states" in detail for detail in details), key
 
 
 def test_a_manifest_of_absurd_size_ends(small_directory: Path, tmp_path: Path) -> None:
@@ -509,14 +512,16 @@ def test_manifest_form(small_directory: Path, tmp_path: Path) -> None:
 
 
 def test_recorded_hashes(small: Dataset, small_directory: Path) -> None:
-    recorded = dict(small.file_hashes)
-    assert list(check_recorded(small.file_hashes, recorded)) == []
-    for name in recorded:
-        report = audit_dataset(small_directory, recorded_hashes={**recorded, name: "0" * 64})
-        assert broken(report) == {(name, "file_sha256")}
-        assert small.file_hashes[name] in report.failures[0].detail
-    report = audit_dataset(small_directory, recorded_hashes={**recorded, "more.jsonl": "0" * 64})
-    assert broken(report) == {("more.jsonl", "file_sha256")}
+    found = small.file_hashes
+    assert list(check_recorded(found, dict(found))) == []
+    for recorded in [{**found, name: "0" * 64} for name in (*found, "more.jsonl")]:
+        (name,) = (name for name in recorded if recorded[name] != found.get(name))
+        (failure,) = check_recorded(found, recorded)
+        assert (failure.row, failure.rule) == (name, "file_sha256")
+        assert "0" * 64 in failure.detail
+        assert found.get(name, "no such file") in failure.detail
+    report = audit_dataset(small_directory, recorded_hashes={**found, "test.jsonl": "0" * 64})
+    assert broken(report) == {("test.jsonl", "file_sha256")}
 
 
 def test_empty_texts(small_directory: Path, tmp_path: Path) -> None:
@@ -589,6 +594,43 @@ def test_flipped_bytes_in_the_manifest(small: Dataset, small_directory: Path, tm
     path.write_bytes(changed)
     report = audit_dataset(directory, recorded_hashes=small.file_hashes)
     assert ("manifest.json", "file_sha256") in broken(report)
+
+
+def places_in(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, inner in list(items) for place in ((value, key), *places_in(inner))]
+
+
+json_values = st.sampled_from(
+    [None, True, 0, -1, 1.5, "", "x", [], {}, [[1]], {"a": 1}, 10**30, "\ud800", "blue-1", "ACT"]
+)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_any_replaced_value_is_found(small: Dataset, pack: PromptPack, data: st.DataObject) -> None:
+    """A value anywhere in a row, its user message or its label replaced by another: found, and never an exception."""
+    row = data.draw(st.sampled_from([row for split in SPLITS for row in small.rows(split)]), label="row")
+    body = row.to_dict()
+    part = data.draw(st.sampled_from(["row", "user", "label"]))
+    content = body if part == "row" else json.loads(row.user if part == "user" else row.label)
+    container, key = data.draw(st.sampled_from(places_in(content)))
+    before, after = container[key], data.draw(json_values)
+    assume(canonical_json(before) != canonical_json(after))
+    container[key] = after
+    if part != "row":
+        body["messages"][1 if part == "user" else 2]["content"] = canonical_json(content)
+        rehash(body)
+    line = read_line(DataFile(f"{row.split}.jsonl", row.split), 1, canonical(body).encode())
+    assert (line.row is None) == (line.problem != "")
+    if line.row is not None:
+        facts = Facts()
+        verdict = parse_label(line.row, facts.of(line.row.skill, line.row.seed))
+        texts = Texts(
+            {"ACT": pack.action_system, "BROADCAST": pack.broadcast_system}, pack.team_objective, pack.version
+        )
+        assert list(check_row(line, line.row, user_object(line.row), verdict, facts, texts))
 
 
 # --- Published copies.

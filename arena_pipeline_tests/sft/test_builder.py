@@ -175,6 +175,14 @@ def test_an_empty_directory_is_filled(pack: PromptPack, tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == FILES
 
 
+def test_the_current_directory_is_filled(pack: PromptPack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "here"
+    out.mkdir()
+    monkeypatch.chdir(out)
+    build_dataset(Path(), pack, num_seeds=1)
+    assert {path.name for path in out.iterdir()} == FILES
+
+
 def test_an_interrupted_build_leaves_nothing(pack: PromptPack, tmp_path: Path) -> None:
     def interrupt(label: str, done: int, total: int) -> None:
         if done:
