@@ -7,9 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import sqlalchemy as sa
@@ -150,18 +150,9 @@ except SealedSetRefused as error:
 """
 
 
-def race(url: str, rows: list[tuple[str, str]]) -> list[list[str]]:
-    """Let one process for each (experiment, adapter) open the set at the same moment; return what each said."""
-    command = [sys.executable, "-c", RACER, url, SEALED]
-    racers = [
-        subprocess.Popen(
-            [*command, sha(experiment), experiment, sha(adapter), f"run-{number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number, (experiment, adapter) in enumerate(rows)
-    ]
+def together(commands: list[list[str]]) -> list[str]:
+    """Start processes, let all go on at the same moment once each said "ready", and return what they said then."""
+    racers = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) for command in commands]
     for racer in racers:
         assert racer.stdout is not None
         assert racer.stdout.readline() == "ready\n"
@@ -169,9 +160,19 @@ def race(url: str, rows: list[tuple[str, str]]) -> list[list[str]]:
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    said = [racer.communicate()[0].split() for racer in racers]
-    assert [racer.returncode for racer in racers] == [0] * len(rows)
-    return said
+    ended = [racer.communicate() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * len(racers), ended
+    return [output for output, _ in ended]
+
+
+def race(url: str, rows: list[tuple[str, str]]) -> list[list[str]]:
+    """Let one process for each (experiment, adapter) open the set at the same moment; return the words each said."""
+    command = [sys.executable, "-c", RACER, url, SEALED]
+    entries = [
+        [sha(experiment), experiment, sha(adapter), f"run-{number}"]
+        for number, (experiment, adapter) in enumerate(rows)
+    ]
+    return [output.split() for output in together([[*command, *entry] for entry in entries])]
 
 
 def test_of_many_adapters_at_once_exactly_one_wins(url: str) -> None:
@@ -213,12 +214,17 @@ book.open(*sys.argv[2:])
     assert open_set(ledger, "first").ordinal == 1
 
 
-def test_many_can_create_one_file_at_once(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(MANY) as pool:
-        for number in range(20):
-            address = sqlite_url(tmp_path / str(number) / "ledger.sqlite")
-            ledgers = list(pool.map(Ledger, [address] * MANY))
-            assert [ledger.openings() for ledger in ledgers] == [[]] * MANY
+def test_many_processes_can_create_one_file_at_once(tmp_path: Path) -> None:
+    create = """
+import sys
+from pathlib import Path
+from arena_pipeline.provenance.ledger import Ledger, sqlite_url
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(60):
+    Ledger(sqlite_url(Path(sys.argv[1]) / str(number) / "ledger.sqlite"))
+"""
+    assert together([[sys.executable, "-c", create, str(tmp_path)]] * MANY) == [""] * MANY
 
 
 def test_a_reader_does_not_hold_a_writer_up(tmp_path: Path) -> None:
