@@ -49,7 +49,8 @@ def sqlite_url(path: Path) -> sa.URL:
 class Opening:
     """One row of the ledger. Hashes are hex SHA-256, times are UTC in ISO 8601.
 
-    ``ordinal`` counts the openings of this sealed set, 1 for the first. ``outcome`` says what ``Ledger.open`` did:
+    ``ordinal`` counts the openings of this sealed set, 1 for the first; the k-th uses intervals at
+    1 - 0.05 / k. ``outcome`` says what ``Ledger.open`` did:
     "new" (row written now), "resume" (same adapter, not complete), "reused" (same adapter, complete: return the
     recorded result, generate nothing); "recorded" for rows that were merely listed.
     """
@@ -73,10 +74,9 @@ class Opening:
         """Whether the hashes of the result are recorded."""
         return self.completed_at is not None
 
-    @property
-    def confidence(self) -> float:
-        """Level of the intervals that this opening may use: 1 - 0.05 / k for the k-th opening of the sealed set."""
-        return 1 - 0.05 / self.ordinal
+    def to_dict(self) -> dict[str, Any]:
+        """The row, column by column; without the outcome, which is no part of it."""
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 COLUMNS = tuple(column.name for column in fields(Opening) if column.name != "outcome")
@@ -137,7 +137,7 @@ class Ledger:
                         last = sa.select(sa.func.coalesce(sa.func.max(self.table.c.ordinal), 0))
                         last = last.where(self.table.c.sealed_set == sealed_set)
                         row = replace(row, ordinal=connection.execute(last).scalar_one() + 1)
-                        connection.execute(sa.insert(self.table).values(_values(row)))
+                        connection.execute(sa.insert(self.table).values(row.to_dict()))
             except UniqueViolation:
                 # Another process wrote a row of this sealed set between our look and our insert: look again.
                 continue
@@ -266,10 +266,6 @@ def _same_adapter(known: Opening, adapter_sha256: str) -> Opening:
             "refused: report what that opening said"
         )
     return replace(known, outcome="reused" if known.complete else "resume")
-
-
-def _values(opening: Opening) -> dict[str, Any]:
-    return {name: getattr(opening, name) for name in COLUMNS}
 
 
 def _now() -> str:

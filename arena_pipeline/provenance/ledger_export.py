@@ -50,8 +50,7 @@ def _lines(openings: Iterable[Opening]) -> Iterator[str]:
     previous, count = "0" * 64, 0
     for opening in openings:
         count += 1
-        values = {name: getattr(opening, name) for name in COLUMNS}
-        line, previous = _chained({"opening": values, "previous": previous})
+        line, previous = _chained({"opening": opening.to_dict(), "previous": previous})
         yield line
     yield _chained({"format": _FORMAT, "openings": count, "previous": previous})[0]
 
