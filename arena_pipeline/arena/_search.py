@@ -10,8 +10,7 @@ Rewards are integers in twentieths (every weight of arena-core-v1 is a multiple 
 first optimum's reward is computed in floating point, each addition in the specification's order (``_float_value``).
 
 The compiled code is cached on disk by this file's contents alone, so it takes no constant from another module.
-MINE is the searching team with agents 0..3, THEIRS its opponent with agents 4..7. A scope is a set of agents 0..3, as
-bits of an integer.
+MINE is the searching team, agents 0..3, THEIRS its opponent, agents 4..7. A scope is a set of agents 0..3 as bits.
 """
 
 from __future__ import annotations
@@ -84,11 +83,8 @@ def _fate(nodes: Integers, k: int) -> tuple[int, int, int, int, int]:
     if raised > 0:
         fortification = min(_MAX_FORTIFICATION, fortification + raised)
         exposed = 0
-    probes = 0
-    if owner != MINE:
-        probes += _ordered(mine, PROBE)
-    if owner != THEIRS:
-        probes += _ordered(theirs, PROBE)
+    probes = _ordered(mine, PROBE) if owner != MINE else 0
+    probes += _ordered(theirs, PROBE) if owner != THEIRS else 0
     if probes > 0:
         exposed = 1 if probes > fortification else 0
         fortification = max(0, fortification - probes)
@@ -341,9 +337,25 @@ def _rewards(nodes: Integers, agents: Integers, actions: Integers, first: Intege
             wider = scope + 1
             while not used[wider] or wider & scope != scope:
                 wider += 1
-            table, into = tables[start[scope] : start[scope + 1]], tables[start[wider] : start[wider + 1]]
-            _add_table(table, scope, into, wider, first)
+            table = tables[start[scope] : start[scope + 1]]
+            _add_table(table, scope, tables[start[wider] : start[wider + 1]], wider, first)
     return tables[start[_EVERYONE] :]
+
+
+@_compiled
+def _prepare(nodes: Integers, agents: Integers, actions: Integers, first: Integers) -> float:
+    """Fill in the tables, with the moves of agents 4..7 made; return MINE's team value before the turn."""
+    potentials = np.zeros(_ALL, np.int64)
+    for agent in range(_ALL):
+        if agents[agent, RESOURCE] > 0:
+            potentials[agent] = max(0, nodes[:, REMEMBERED + agent].max() - 1)
+    before = _float_value(nodes, potentials)
+    for k in range(len(nodes)):
+        _settle(nodes, k)
+    for agent in range(_TEAM_SIZE, _ALL):
+        _choose(nodes, agents, agent, actions[first[agent], 0], actions[first[agent], 1])
+    _look_around(nodes, agents)
+    return before
 
 
 @_compiled_and_cached
@@ -360,19 +372,9 @@ def search(
     Returns the first optimum's reward without terms for invalid agents, the number of optima, the number of joint
     actions, and the canonical optimum's number in product order.
     """
-    nodes, agents = given_nodes.astype(np.int64), given_agents.astype(np.int64)
     actions, first = given_actions.astype(np.int64), given_first.astype(np.int64)
-    potentials = np.zeros(_ALL, np.int64)
-    for agent in range(_ALL):
-        if agents[agent, RESOURCE] > 0:
-            potentials[agent] = max(0, nodes[:, REMEMBERED + agent].max() - 1)
-    before = _float_value(nodes, potentials)
-    for k in range(len(nodes)):
-        _settle(nodes, k)
-    for agent in range(_TEAM_SIZE, _ALL):
-        _choose(nodes, agents, agent, actions[first[agent], 0], actions[first[agent], 1])
-    _look_around(nodes, agents)
-
+    nodes, agents = given_nodes.astype(np.int64), given_agents.astype(np.int64)
+    before = _prepare(nodes, agents, actions, first)
     rewards = _rewards(nodes, agents, actions, first)
     best = rewards.max()
     reward = 0.0

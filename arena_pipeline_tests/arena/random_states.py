@@ -1,4 +1,4 @@
-"""States for property tests: generated and targeted ones, some turns on, and crowded ones where transfers abound."""
+"""States for property tests: generated and targeted ones, some turns on, crowded and deceptive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from arena_pipeline.arena import (
     step,
 )
 from arena_pipeline.arena.generation import MECHANICS_SKILLS
-from arena_pipeline.arena.state import ALL_AGENTS, TEAM_AGENTS, Team, observation_of
+from arena_pipeline.arena.state import ALL_AGENTS, TEAM_AGENTS, Owner, Team, observation_of
 
 ILLEGAL = Action("PROBE", "V00")
 MOST_JOINT_ACTIONS = 6_000
@@ -57,11 +57,11 @@ def with_resources(state: State, rng: random.Random) -> State:
         agent_id: replace(agent, resource=rng.choice((0, 0, 1, 1, 2, 3, 3, 4)))
         for agent_id, agent in state.agents.items()
     }
-    return State(state.turn, state.nodes, agents, state.knowledge)
+    return replace(state, agents=agents)
 
 
 def crowded(state: State, rng: random.Random) -> State:
-    """The state with each team's agents moved beside or onto one node, knowing part of what surrounds them."""
+    """The state with each team's agents moved beside or onto one node, knowing more of what there is."""
     agents = dict(state.agents)
     knowledge = {agent_id: dict(memory) for agent_id, memory in state.knowledge.items()}
     for members in TEAM_AGENTS.values():
@@ -69,10 +69,28 @@ def crowded(state: State, rng: random.Random) -> State:
         for agent_id in members:
             position = rng.choice((center.id, *center.neighbors))
             agents[agent_id] = replace(agents[agent_id], position=position)
-            for node_id in (position, *state.nodes[position].neighbors):
-                if node_id == position or rng.random() < 0.5:
-                    knowledge[agent_id][node_id] = observation_of(state.nodes[node_id], state.turn)
-    return State(state.turn, state.nodes, agents, knowledge)
+            near = (position, *state.nodes[position].neighbors)
+            for node in state.nodes.values():
+                if node.id == position or rng.random() < (0.6 if node.id in near else 0.3):
+                    knowledge[agent_id][node.id] = observation_of(node, state.turn)
+    return replace(state, agents=agents, knowledge=knowledge)
+
+
+def deceptive(state: State, rng: random.Random) -> State:
+    """The state with some nodes changed behind the agents' backs, so that what they remember is false."""
+    nodes = dict(state.nodes)
+    for node in state.nodes.values():
+        if rng.random() < 0.4:
+            owner: Owner = rng.choice(("BLUE", "RED", "NEUTRAL"))
+            fortification = rng.choice((0, 0, 1, 2))
+            nodes[node.id] = replace(
+                node,
+                owner=owner,
+                fortification=fortification,
+                exposed=fortification == 0 and rng.random() < 0.5,
+                compromised=owner != "NEUTRAL" and rng.random() < 0.3,
+            )
+    return replace(state, nodes=nodes)
 
 
 def build(rng: random.Random) -> Position:
@@ -86,6 +104,8 @@ def build(rng: random.Random) -> Position:
         if rng.random() < 0.5:
             state = with_resources(state, rng)
         if rng.random() < 0.4:
+            state = deceptive(state, rng)
+        if rng.random() < 0.5:
             state = crowded(state, rng)
         team: Team = rng.choice(("BLUE", "BLUE", "RED"))
         replies = rng.choice((None, random_joint_action(state, rng)))
