@@ -107,7 +107,7 @@ def build_verdict(evidence: Evidence) -> dict[str, Any]:
     _require_consistent(evidence)
     gates = _gates(evidence)
     promoted = all(gate.passed for gate in gates if gate.name not in COMMUNICATION_GATES)
-    claim = promoted and all(gate.passed for gate in gates)
+    claim = all(gate.passed for gate in gates)
     sealed = evidence.sealed
     return {
         "experiment": evidence.experiment,

@@ -178,6 +178,12 @@ def test_another_choice_in_another_order_is_inconsistent() -> None:
     assert rows[0]["plays"]["generated-p2"]["valid_replies"] == 4
 
 
+def test_invalid_in_every_order_is_not_consistent() -> None:
+    keys = [action_key(DEV[2], Play("generated", rotation), "blue-1") for rotation in (0, 1, 2)]
+    rows = scored(change_actions=lambda replies: replies.update({key: Completion("", "stop") for key in keys}))
+    assert [row["order_consistent"] for row in rows] == [True, True, False]
+
+
 def test_message_figures_count_every_fault_apart() -> None:
     fact = json.loads(answers(plan_broadcasts(DEV[:1], pack()))[broadcast_key(DEV[0], "blue-0")].text)["facts"][0]
     false_fact = {**fact, "value": fact["value"] % 3 + 1}

@@ -236,7 +236,8 @@ def test_a_stricter_policy_is_the_one_that_counts(tmp_path: Any) -> None:
     )
     strict = GatePolicy.load(path)
     assert not by_name(protocol_gates(summary(phase(200, 200, 190, 190)), strict))["legal_actions"].passed
-    assert not regret_gate({"regret_difference": {"generated": paired([-0.05] * 60)}}, strict).passed
+    for value, passed in ((-0.05, False), (-0.1, False), (-0.15, True)):
+        assert regret_gate({"regret_difference": {"generated": paired([value] * 60)}}, strict).passed is passed
 
 
 @pytest.mark.parametrize("name", GATE_NAMES)

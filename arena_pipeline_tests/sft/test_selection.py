@@ -89,6 +89,7 @@ def test_eligibility(act: dict[str, Any], broadcast: dict[str, Any], failures: l
         (candidate(60, {"exact": 0.9}, {"exact": 0.9}), candidate(30, {"exact": 0.81}, {"exact": 0.98})),
         # Equal scores: broadcast exact, also where the two sums differ in their last bit.
         (candidate(60, {"exact": 0.8}, {"exact": 0.9}), candidate(30, {"exact": 0.85}, {"exact": 0.85})),
+        (candidate(60, {"exact": 0.1}, {"exact": 0.7}), candidate(30, {"exact": 0.4}, {"exact": 0.4})),
         # Equal exact rates: broadcast supported (a looser rule leaves both eligible), then action legal.
         (candidate(60, {}, {"supported": 1.0}), candidate(30, {}, {"supported": 0.99})),
         (candidate(60, {"legal": 0.99}), candidate(30, {"legal": 0.98})),
