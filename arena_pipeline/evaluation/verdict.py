@@ -78,8 +78,9 @@ class Evidence:
 
     ``selection`` is ``select``'s result; ``validation`` is the selected checkpoint's summary, or the best-scoring
     one's where none is eligible. ``sealed`` is None where the sealed sets stayed closed, and ``closed_because`` then
-    says why. ``openings`` are the ledger's records for this sealed set as dictionaries, ``openings_elsewhere``
-    exported ones of other instances. A verdict lists those up to its own opening, so that later ones do not change it.
+    says why. ``result`` is False for a rehearsal, which promotes nothing. ``openings`` are the ledger's records for
+    this sealed set as dictionaries (a verdict lists those up to its own, so that later ones do not change it), and
+    ``openings_elsewhere`` exported ones of other instances.
     """
 
     experiment: str
@@ -95,6 +96,7 @@ class Evidence:
     development: ArenaEvidence | None = None
     sealed: SealedEvidence | None = None
     closed_because: str = ""
+    result: bool = True
     openings: Sequence[Mapping[str, Any]] = ()
     openings_elsewhere: Sequence[Mapping[str, Any]] = ()
 
@@ -106,11 +108,12 @@ def build_verdict(evidence: Evidence) -> dict[str, Any]:
     """
     _require_consistent(evidence)
     gates = _gates(evidence)
-    promoted = all(gate.passed for gate in gates if gate.name not in COMMUNICATION_GATES)
-    claim = all(gate.passed for gate in gates)
+    promoted = evidence.result and all(gate.passed for gate in gates if gate.name not in COMMUNICATION_GATES)
+    claim = promoted and all(gate.passed for gate in gates)
     sealed = evidence.sealed
     return {
         "experiment": evidence.experiment,
+        "result": evidence.result,
         "promoted": promoted,
         "coordination_claim": claim,
         "conclusion": _conclusion(evidence, gates, promoted, claim),
@@ -164,6 +167,8 @@ def _gates(evidence: Evidence) -> list[Gate]:
 
 
 def _conclusion(evidence: Evidence, gates: Sequence[Gate], promoted: bool, claim: bool) -> str:
+    if not evidence.result:
+        return "a rehearsal, whose figures mean nothing: nothing is promoted"
     if claim:
         return "promoted as a warm start, and a coordination improvement may be claimed"
     if promoted:

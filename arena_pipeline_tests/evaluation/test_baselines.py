@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from arena_pipeline.arena.manifests import FROZEN_CASES, frozen_manifest_sha256
+from arena_pipeline.arena.manifests import frozen_manifest_sha256
 from arena_pipeline.errors import EvaluationError
 from arena_pipeline.evaluation.baselines import baselines
 from arena_pipeline_tests.evaluation.players import GOLDEN
@@ -22,7 +22,7 @@ SPECIFIED = {
 
 
 def test_the_table() -> None:
-    table = baselines("arena-frozen-60", FROZEN_CASES)
+    table = baselines("arena-frozen-60")
     assert table["manifest_sha256"] == frozen_manifest_sha256()
     assert (table["cases"], table["random_repeats"]) == (60, 32)
     assert [figures["policy"] for figures in table["policies"]] == list(SPECIFIED)
@@ -43,10 +43,11 @@ def test_the_table() -> None:
 
 def test_progress_reaches_its_total() -> None:
     calls: list[tuple[str, int, int]] = []
-    baselines("arena-frozen-60:3", FROZEN_CASES[:3], lambda *call: calls.append(call))
+    table = baselines("arena-frozen-60:3", random_repeats=2, progress=lambda *call: calls.append(call))
+    assert (table["cases"], table["random_repeats"]) == (3, 2)
     assert calls == [("baselines", done, 3) for done in range(4)]
 
 
 def test_no_baselines_of_nothing() -> None:
-    with pytest.raises(EvaluationError, match="no cases"):
-        baselines("none", ())
+    with pytest.raises(EvaluationError, match="random_repeats 0"):
+        baselines("arena-dev", random_repeats=0)

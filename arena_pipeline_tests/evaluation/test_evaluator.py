@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arena_pipeline.arena.manifests import FROZEN_CASES, MANIFESTS
+from arena_pipeline.arena.manifests import MANIFESTS
 from arena_pipeline.arena.observation import displayed_actions
 from arena_pipeline.arena.policies import scripted_policy
 from arena_pipeline.arena.rules import step
@@ -47,7 +47,7 @@ DEV = MANIFESTS["arena-dev"]
 @pytest.mark.parametrize("name", SCRIPT_NAMES)
 def test_scripts_reach_their_baselines_through_the_text(name: str, tmp_path: Path) -> None:
     evaluation = evaluate(tmp_path, "arena-frozen-60", pack(), ScriptedProvider(name), batch_size=64)
-    table = {figures["policy"]: figures for figures in baselines("arena-frozen-60", FROZEN_CASES)["policies"]}
+    table = {figures["policy"]: figures for figures in baselines("arena-frozen-60")["policies"]}
     expected = table["exact_solver" if name == "oracle" else name]
     assert [len(evaluation.rows), evaluation.summary["cases"]] == [60, 60]
     plays = evaluation.summary["conditions"] | evaluation.summary["rotations"]

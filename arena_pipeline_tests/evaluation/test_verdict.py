@@ -14,7 +14,6 @@ from rich.console import Console
 
 from arena_pipeline.errors import EvaluationError
 from arena_pipeline.evaluation.baselines import baselines
-from arena_pipeline.evaluation.cases import manifest_cases
 from arena_pipeline.evaluation.gate_policy import GatePolicy
 from arena_pipeline.evaluation.gates import GATE_NAMES
 from arena_pipeline.evaluation.runner import evaluate, recompute
@@ -87,7 +86,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def arena(directories: dict[str, Path]) -> Callable[[str, str], ArenaEvidence]:
     rows = {name: recompute(directory).rows for name, directory in directories.items()}
-    table = baselines(MANIFEST, manifest_cases(MANIFEST))
+    table = baselines(MANIFEST)
     return lambda base, tuned: ArenaEvidence(rows[base], rows[tuned], table)
 
 
@@ -256,6 +255,13 @@ def test_none_eligible(evidence: Evidence) -> None:
     assert verdict["conclusion"] == "not promoted: no checkpoint is eligible"
     assert (verdict["selected_step"], verdict["judged_step"]) == (None, 90)
     assert all("no checkpoint is eligible" in gate["diagnosis"] for gate in verdict["gates"][4:])
+
+
+def test_a_rehearsal_promotes_nothing(evidence: Evidence) -> None:
+    verdict = build_verdict(replace(evidence, result=False))
+    assert all(gate["passed"] for gate in verdict["gates"])
+    assert (verdict["result"], verdict["promoted"], verdict["coordination_claim"]) == (False, False, False)
+    assert verdict["conclusion"].startswith("a rehearsal")
 
 
 def test_sealed_sets_stay_closed_while_dev_fails(
