@@ -145,6 +145,7 @@ def test_the_smoke_has_the_recipe_of_the_run() -> None:
         (("[smoke]", "[smokes]"), "smoke: missing; add it: The overfit smoke before it."),
         (("learning_rate = 4e-3\nweight", "learning_rate = nan\nweight"), "recipe.learning_rate: found nan; allowed: "),
         (("learning_rate = 4e-3\nweight", "learning_rate = inf\nweight"), "recipe.learning_rate: found inf; allowed: "),
+        (("alpha = 64", "alpha = inf"), "recipe.alpha: found inf; allowed: a finite number"),
         (('"q_proj", ', '"q_pro", '), "recipe.target_modules.0: found 'q_pro'; allowed: 'q_proj', 'k_proj'"),
         (('"q_proj", ', '"k_proj", '), "recipe: target_modules: found k_proj, k_proj, v_proj"),
         (
@@ -249,7 +250,8 @@ def test_experiments_are_found_by_name_or_by_path(tmp_path: Path) -> None:
 def test_identity_is_all_but_name_description_and_layout(tmp_path: Path) -> None:
     first = load(tmp_path, TINY)
     described = changed(TINY, ("The whole lineage", "All of it"))
-    reordered = changed(described, ("max_length = 1024\n", ""), ("[recipe]", "[recipe]\nmax_length = 1_024 # tokens"))
+    moved = '[recipe]\nkind = "lora"\nmax_length = 1_024 # tokens'
+    reordered = changed(described, ("max_length = 1024\n", ""), ("[recipe]", moved))
     second = load(tmp_path, reordered, name="other")
     assert second.identity == first.identity
     content = first.resolved()

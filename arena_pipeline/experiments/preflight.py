@@ -60,7 +60,7 @@ def check_machine(experiment: Experiment, root: Path, machine: Found) -> list[Ch
         required = f"an NVIDIA GPU with {needs.minimum_gpu_memory_gib:g} GiB"
         found = ", ".join(f"{name} with {memory:.1f} GiB" for name, memory in machine.gpus) or "none"
         largest = max((memory for _, memory in machine.gpus), default=0.0)
-        checks.append(Check("GPU", required, found, bool(machine.gpus) and largest >= needs.minimum_gpu_memory_gib))
+        checks.append(Check("GPU", required, found, largest >= needs.minimum_gpu_memory_gib))
     config = Path(experiment.base_model.path) / "config.json"
     present = (root / config).is_file()
     checks.append(Check("base model", str(config), "present" if present else "no such file", present))
