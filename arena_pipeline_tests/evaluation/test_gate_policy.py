@@ -9,6 +9,7 @@ import pytest
 from arena_pipeline.errors import ConfigError
 from arena_pipeline.evaluation.gate_policy import FLOOR, GatePolicy
 from arena_pipeline.provenance.hashing import sha256_file
+from arena_pipeline.provenance.pins import Pins
 from arena_pipeline_tests.evaluation.players import ROOT
 
 COMMITTED = ROOT / "data" / "gates.toml"
@@ -41,6 +42,7 @@ def test_the_committed_policy_is_the_specified_one() -> None:
     assert policy.deltas["communication_useful"] == policy.deltas["communication_semantic"] == 0.35
     assert policy.alpha == 0.05
     assert policy.sha256 == sha256_file(COMMITTED)
+    Pins.load(ROOT / "data" / "pins.toml").expect("gates", policy.version, policy.sha256, COMMITTED)
 
 
 @pytest.mark.parametrize(
