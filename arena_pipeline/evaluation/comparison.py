@@ -16,8 +16,8 @@ from arena_pipeline.evaluation.rows import EFFECTS, CaseRow, regrets_of, rewards
 from arena_pipeline.evaluation.statistics import ALPHA, sign_flip_p, z_of_opening
 from arena_pipeline.evaluation.summary import HEADER_FIELDS, effect
 
-ADAPTER_FIELDS: Final = frozenset({"adapter_sha256"})
-"""The only parts of a model's identity in which base and fine-tuned model may differ."""
+ADAPTER_PREFIX: Final = "adapter_"
+"""How the only parts of a model's identity begin in which base and fine-tuned model may differ."""
 
 
 def compare(
@@ -91,7 +91,7 @@ def _differing(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> list[str]:
     return [
         name
         for name in sorted(base.keys() | tuned.keys())
-        if name not in ADAPTER_FIELDS and base.get(name) != tuned.get(name)
+        if not name.startswith(ADAPTER_PREFIX) and base.get(name) != tuned.get(name)
     ]
 
 

@@ -104,6 +104,13 @@ def test_incomparable_evaluations_are_refused(
         compare(base, changed)
 
 
+def test_only_the_adapter_may_differ(base: Rows, tuned: Rows) -> None:
+    ranked = copy.deepcopy(tuned)
+    for row in ranked:
+        row["model"]["adapter_rank"] = 32
+    assert compare(base, ranked)["tuned_model"]["adapter_rank"] == 32
+
+
 def test_other_cases_or_none_are_refused(base: Rows, tuned: Rows) -> None:
     with pytest.raises(EvaluationError, match=f"cases, for example {tuned[-1]['seed']}"):
         compare(base, tuned[:-1])
