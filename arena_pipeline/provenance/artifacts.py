@@ -133,11 +133,7 @@ class ArtifactStore:
             write_text(listing, canonical_json(files))
             listing.chmod(0o444)
             record.write(self._place("commits", stage, key, ".json"))
-            if os.path.lexists(self._object(sha256)):
-                self.open(sha256)
-            else:
-                flush_tree(directory)
-                directory.rename(self._object(sha256))
+            self._move_into_place(directory, sha256)
             self._finish(record)
         shutil.rmtree(scratch, ignore_errors=True)
         return self._artifact(sha256, files, record)
@@ -177,6 +173,17 @@ class ArtifactStore:
                 continue
             removed.append(f"{stage}/{key}")
         return removed
+
+    def _move_into_place(self, directory: Path, sha256: str) -> None:
+        """Make a directory the object of a hash, unless equal content is there already and sound."""
+        flush_tree(directory)
+        try:
+            directory.rename(self._object(sha256))
+        except OSError:
+            # Not asked beforehand: another process may commit equal content for another key at this moment.
+            if not os.path.lexists(self._object(sha256)):
+                raise
+            self.open(sha256)
 
     def _recover(self, stage: str, key: str) -> bool:
         """Finish a commit that was cut off after its object came into place; whether there was one."""
