@@ -8,12 +8,11 @@ Source: evaluation specification, "Gates" and "The sealed sets open once".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from arena_pipeline.errors import EvaluationError
 from arena_pipeline.evaluation.baselines import ORACLE_POLICY, RANDOM_POLICY
 from arena_pipeline.evaluation.comparison import cases_of, compare
+from arena_pipeline.evaluation.evidence import ArenaEvidence, Evidence, openings_so_far, require_consistent
 from arena_pipeline.evaluation.gate_policy import GatePolicy
 from arena_pipeline.evaluation.gates import (
     COMMUNICATION_GATES,
@@ -26,7 +25,6 @@ from arena_pipeline.evaluation.gates import (
     protocol_gates,
     regret_gate,
 )
-from arena_pipeline.evaluation.rows import CaseRow
 from arena_pipeline.evaluation.statistics import z_of_opening
 from arena_pipeline.evaluation.summary import summarize
 
@@ -54,59 +52,12 @@ _WORSE_THAN_RANDOM: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaEvidence:
-    """Base and tuned model on one manifest, as rows, and the baselines on the same cases."""
-
-    base_rows: Sequence[CaseRow]
-    tuned_rows: Sequence[CaseRow]
-    baselines: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SealedEvidence:
-    """What the sealed sets said: the test summary, the sealed arena, and which opening of them it was, from 1."""
-
-    test: Mapping[str, Any]
-    arena: ArenaEvidence
-    opening: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """All that a verdict follows from.
-
-    ``selection`` is ``select``'s result; ``validation`` is the selected checkpoint's summary, or the best-scoring
-    one's where none is eligible. ``sealed`` is None where the sealed sets stayed closed, and ``closed_because`` then
-    says why. ``result`` is False for a rehearsal, which promotes nothing. ``openings`` are the ledger's records for
-    this sealed set as dictionaries (a verdict lists those up to its own, so that later ones do not change it), and
-    ``openings_elsewhere`` exported ones of other instances.
-    """
-
-    experiment: str
-    code_version: str
-    policy: GatePolicy
-    dataset_version: str
-    dataset_sha256: str
-    manifest_sha256: str
-    base_sha256: str
-    adapter_sha256: str
-    selection: Mapping[str, Any]
-    validation: Mapping[str, Any]
-    development: ArenaEvidence | None = None
-    sealed: SealedEvidence | None = None
-    closed_because: str = ""
-    result: bool = True
-    openings: Sequence[Mapping[str, Any]] = ()
-    openings_elsewhere: Sequence[Mapping[str, Any]] = ()
-
-
 def build_verdict(evidence: Evidence) -> dict[str, Any]:
     """The content of ``verdict.json``.
 
     Raises ``EvaluationError`` where the pieces of evidence are not of one base, adapter, split, manifest or opening.
     """
-    _require_consistent(evidence)
+    require_consistent(evidence)
     gates = _gates(evidence)
     promoted = evidence.result and all(gate.passed for gate in gates if gate.name not in COMMUNICATION_GATES)
     claim = promoted and all(gate.passed for gate in gates)
@@ -122,7 +73,7 @@ def build_verdict(evidence: Evidence) -> dict[str, Any]:
         "judged_step": evidence.validation["step"],
         "opening": sealed.opening if sealed else None,
         "interval_level": 1 - evidence.policy.alpha / sealed.opening if sealed else None,
-        "test_openings": [_listed(opening) for opening in _openings_so_far(evidence)],
+        "test_openings": [_listed(opening) for opening in openings_so_far(evidence)],
         "openings_elsewhere": [_listed(opening) for opening in evidence.openings_elsewhere],
         "standing": _standing(sealed.arena) if sealed else None,
         "arena_replies": _arena_replies(sealed.arena) if sealed else None,
@@ -245,62 +196,5 @@ def _notes(evidence: Evidence) -> list[str]:
     return notes
 
 
-def _require_consistent(evidence: Evidence) -> None:
-    _require("validation", "split", evidence.validation.get("split"), "validation")
-    _require_models(evidence, "validation", evidence.validation, None)
-    selected = evidence.selection["selected_step"]
-    judged = evidence.selection["best_scoring_step"] if selected is None else selected
-    _require("validation", "step", evidence.validation.get("step"), judged)
-    if evidence.development:
-        _require_arena(evidence, "development", evidence.development)
-    sealed = evidence.sealed
-    if sealed is None:
-        if not evidence.closed_because:
-            raise EvaluationError("a verdict without sealed results must say why the sealed sets stayed closed")
-        return
-    if selected is None:
-        raise EvaluationError("sealed results are given, but no checkpoint was eligible to be tested")
-    _require("test", "split", sealed.test.get("split"), "test")
-    _require_models(evidence, "test", sealed.test, None)
-    _require_arena(evidence, "sealed arena", sealed.arena)
-    _require("sealed arena", "manifest_sha256", sealed.arena.tuned_rows[0]["manifest_sha256"], evidence.manifest_sha256)
-    so_far = _openings_so_far(evidence)
-    if [opening["ordinal"] for opening in so_far] != list(range(1, sealed.opening + 1)):
-        raise EvaluationError(
-            f"opening {sealed.opening}: the ledger lists {len(evidence.openings)} openings of this set"
-        )
-    _require(f"opening {sealed.opening}", "adapter_sha256", so_far[-1]["adapter_sha256"], evidence.adapter_sha256)
-
-
-def _openings_so_far(evidence: Evidence) -> list[Mapping[str, Any]]:
-    if evidence.sealed is None:
-        return []
-    so_far = [opening for opening in evidence.openings if opening["ordinal"] <= evidence.sealed.opening]
-    return sorted(so_far, key=lambda opening: int(opening["ordinal"]))
-
-
 def _listed(opening: Mapping[str, Any]) -> dict[str, Any]:
     return {field: opening[field] for field in OPENING_FIELDS}
-
-
-def _require_arena(evidence: Evidence, what: str, arena: ArenaEvidence) -> None:
-    for rows in (arena.base_rows, arena.tuned_rows):
-        summarize(rows, cases_of(rows))
-    _require_models(evidence, what, arena.tuned_rows[0], arena.base_rows[0])
-    manifest = arena.tuned_rows[0]["manifest_sha256"]
-    _require(f"{what} baselines", "manifest_sha256", arena.baselines["manifest_sha256"], manifest)
-
-
-def _require_models(evidence: Evidence, what: str, tuned: Mapping[str, Any], base: Mapping[str, Any] | None) -> None:
-    _require(what, "base_sha256", tuned["model"]["base_sha256"], evidence.base_sha256)
-    _require(what, "adapter_sha256", tuned["model"]["adapter_sha256"], evidence.adapter_sha256)
-    if base is not None:
-        _require(f"{what} of the base", "base_sha256", base["model"]["base_sha256"], evidence.base_sha256)
-        _require(f"{what} of the base", "adapter_sha256", base["model"]["adapter_sha256"], None)
-
-
-def _require(what: str, key: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise EvaluationError(
-            f"{what}: {key} is {found!r}, but the verdict is about {expected!r}; recompute that stage"
-        )

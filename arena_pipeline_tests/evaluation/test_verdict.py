@@ -14,18 +14,12 @@ from rich.console import Console
 
 from arena_pipeline.errors import EvaluationError
 from arena_pipeline.evaluation.baselines import baselines
+from arena_pipeline.evaluation.evidence import ArenaEvidence, Evidence, SealedEvidence
 from arena_pipeline.evaluation.gate_policy import GatePolicy
 from arena_pipeline.evaluation.gates import GATE_NAMES
 from arena_pipeline.evaluation.runner import evaluate, recompute
 from arena_pipeline.evaluation.statistics import z_of_opening
-from arena_pipeline.evaluation.verdict import (
-    IMITATION_LIMIT,
-    ArenaEvidence,
-    Evidence,
-    SealedEvidence,
-    build_verdict,
-    development_gates,
-)
+from arena_pipeline.evaluation.verdict import IMITATION_LIMIT, build_verdict, development_gates
 from arena_pipeline.evaluation.verdict_table import render_verdict
 from arena_pipeline.provenance.hashing import canonical_json
 from arena_pipeline_tests.evaluation.players import (
