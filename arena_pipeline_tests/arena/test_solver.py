@@ -132,8 +132,8 @@ def _plays_like_plain_enumeration(seed: int) -> None:
 
 @settings(max_examples=60)
 @given(SEEDS)
-# Positions where it matters: what an agent sees from the node it captures, with whom the receiver of a last unit trades,
-# that a full receiver refuses, and that nobody captures what has become their own.
+# Positions where it matters: what an agent sees from the node it captures, with whom the receiver of a last unit
+# trades, that a full receiver refuses, and that nobody captures what has become their own.
 @example(277)
 @example(79)
 @example(198)
@@ -144,6 +144,7 @@ def test_fast_equals_plain(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @settings(max_examples=3_000)
 @given(SEEDS)
 def test_fast_equals_plain_on_many_states(seed: int) -> None:
