@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ import sqlalchemy as sa
 from arena_pipeline.errors import ConfigError, LedgerError, SealedSetRefused
 from arena_pipeline.provenance import ledger as ledger_module
 from arena_pipeline.provenance.hashing import sha256_text
-from arena_pipeline.provenance.ledger import Ledger, Opening, sealed_set_sha256, sqlite_url
+from arena_pipeline.provenance.ledger import POSTGRES_SCHEMA, Ledger, Opening, sealed_set_sha256, sqlite_url
 from arena_pipeline.provenance.locks import exclusive_lock
 
 SEALED = sealed_set_sha256([3, 1, 2], "f" * 64)
@@ -37,15 +36,13 @@ RESULT = {name: sha(name) for name in ("responses", "rows", "summaries", "verdic
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Address of a database of this test's own, in which nothing exists yet."""
+    """Address of a database in which nothing of the ledger exists yet."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path / "a storage, with spaces" / "ledger.sqlite").render_as_string()
-    address = sa.make_url(request.getfixturevalue("postgres_cluster"))
-    name = f"test_{uuid.uuid4().hex}"
-    engine = sa.create_engine(address, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    return address.set(database=name).render_as_string()
+    address: str = request.getfixturevalue("postgres_cluster")
+    with sa.create_engine(address, poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text(f"DROP SCHEMA IF EXISTS {POSTGRES_SCHEMA} CASCADE"))
+    return address
 
 
 @pytest.fixture
@@ -203,13 +200,9 @@ def test_a_killed_writer_leaves_the_ledger_usable(url: str, ledger: Ledger) -> N
     killed = """
 import os, signal, sys
 import sqlalchemy as sa
-from arena_pipeline.provenance import ledger
-def kill(*arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-sa.event.listen(sa.Engine, "commit", kill)
-book = ledger.Ledger.__new__(ledger.Ledger)
-ledger.Ledger._create = lambda self: None
-book.__init__(sys.argv[1])
+from arena_pipeline.provenance.ledger import Ledger
+book = Ledger(sys.argv[1])
+sa.event.listen(sa.Engine, "commit", lambda connection: os.kill(os.getpid(), signal.SIGKILL))
 book.open(*sys.argv[2:])
 """
     row = [SEALED, sha("tiny-cpu"), "tiny-cpu", sha("killed"), "run-0"]
