@@ -1,76 +1,18 @@
-"""What a training run reads of an experiment's recipe, and what follows from it."""
+"""What follows from a recipe for one run: its steps, its warm-up, and after which steps a checkpoint is kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
 
 from arena_pipeline.errors import TrainingError
-
-
-class Recipe(Protocol):
-    """The recipe's fields; the experiment file's model has them (evaluation specification, "Recipe stage1")."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def alpha(self) -> float: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def target_modules(self) -> Sequence[str]: ...
-    @property
-    def max_length(self) -> int: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def warmup_steps(self) -> int | None: ...
-    @property
-    def warmup_ratio(self) -> float | None: ...
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def effective_batch_size(self) -> int: ...
-    @property
-    def micro_batch_size(self) -> int: ...
-    @property
-    def steps(self) -> int | None: ...
-    @property
-    def max_grad_norm(self) -> float: ...
-    @property
-    def gradient_checkpointing(self) -> bool: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def checkpoints(self) -> int: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def action_loss_weight(self) -> float: ...
-
-
-RECIPE_FIELDS = tuple(sorted(name for name in vars(Recipe) if not name.startswith("_")))
-
-
-def recipe_dict(recipe: Recipe) -> dict[str, Any]:
-    """The fields that decide the weights, as JSON values."""
-    values = {name: getattr(recipe, name) for name in RECIPE_FIELDS}
-    return values | {"target_modules": sorted(recipe.target_modules)}
+from arena_pipeline.experiments.recipe import Recipe
 
 
 def training_steps(recipe: Recipe, draws: int) -> int:
     """Optimizer steps of a run over ``draws`` drawn rows: the recipe's, or as many as the draws fill.
 
-    Raises ``TrainingError`` if the recipe asks for more steps than the draws fill or its batch sizes do not divide.
+    Raises ``TrainingError`` if there are no draws, or fewer than the recipe's steps need.
     """
-    if recipe.effective_batch_size % recipe.micro_batch_size:
-        raise TrainingError(
-            f"effective_batch_size {recipe.effective_batch_size} is not a multiple of"
-            f" micro_batch_size {recipe.micro_batch_size}"
-        )
     filled = math.ceil(draws / recipe.effective_batch_size)
     if recipe.steps is not None and recipe.steps > filled:
         raise TrainingError(f"the recipe asks for {recipe.steps} steps, but the {draws} drawn rows fill only {filled}")

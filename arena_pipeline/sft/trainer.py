@@ -24,12 +24,13 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, set_seed
 from trl import SFTConfig, SFTTrainer
 
 from arena_pipeline.errors import TrainingError
+from arena_pipeline.experiments.recipe import Recipe
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.provenance.trees import flush_tree
 from arena_pipeline.sft.adapters import write_adapter
 from arena_pipeline.sft.collation import collate, reply_losses
 from arena_pipeline.sft.encoding import EncodedRow
-from arena_pipeline.sft.recipe import Recipe, warmup
+from arena_pipeline.sft.recipe import warmup
 
 HISTORY_FILE = "history.json"
 _PARTIAL = ".partial"
@@ -194,7 +195,7 @@ def build_trainer(
     )
     lora = LoraConfig(
         r=recipe.rank,
-        lora_alpha=recipe.alpha,
+        lora_alpha=int(recipe.alpha) if recipe.alpha == int(recipe.alpha) else recipe.alpha,
         lora_dropout=recipe.dropout,
         target_modules=list(recipe.target_modules),
         bias="none",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from arena_pipeline.errors import TrainingError
+from arena_pipeline.experiments.recipe import Recipe
 from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.hashing import sha256_json, sha256_text
@@ -24,7 +25,7 @@ from arena_pipeline.serving.loading import base_sha256, load_base_model, load_to
 from arena_pipeline.sft.adapters import adapter_sha256, adapter_state, movement, read_adapter, write_adapter
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, TrainingRow, encode_rows, encoding_report, training_template
-from arena_pipeline.sft.recipe import Recipe, checkpoint_steps, recipe_dict, training_steps
+from arena_pipeline.sft.recipe import checkpoint_steps, training_steps
 
 if TYPE_CHECKING:
     from arena_pipeline.sft.trainer import ArenaTrainer, History
@@ -70,7 +71,7 @@ def train(
         "training_template_sha256": sha256_text(template),
         "mixture_sha256": sha256_json(list(row_ids)),
         "validation_sha256": sha256_json([row.id for row in validation_rows]),
-        "recipe": recipe_dict(recipe),
+        "recipe": recipe.model_dump(mode="json"),
         "device": device,
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
     }

@@ -6,35 +6,38 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arena_pipeline.experiments.recipe import Mixture, Recipe
 from arena_pipeline.sft.training import train
 from arena_pipeline_tests.stand_ins import stand_in_rows
 
+RECIPE = Recipe(
+    rank=4,
+    alpha=8,
+    dropout=0.1,
+    target_modules=("q_proj", "v_proj", "down_proj"),
+    max_length=128,
+    learning_rate=5e-3,
+    weight_decay=0.01,
+    warmup_steps=1,
+    effective_batch_size=6,
+    micro_batch_size=2,
+    epochs=1,
+    max_grad_norm=1.0,
+    gradient_checkpointing=False,
+    seed=7,
+    checkpoints=3,
+    precision="float32",
+    action_loss_weight=3.0,
+    mixture=Mixture(broadcast=0.6, action_common=0.4, action_rare=0.0),
+)
 
-@dataclass(frozen=True)
-class SmallRecipe:
-    rank: int = 4
-    alpha: float = 8
-    dropout: float = 0.1
-    target_modules: tuple[str, ...] = ("q_proj", "v_proj", "down_proj")
-    max_length: int = 128
-    learning_rate: float = 5e-3
-    weight_decay: float = 0.01
-    warmup_steps: int | None = 1
-    warmup_ratio: float | None = None
-    schedule: str = "cosine"
-    effective_batch_size: int = 6
-    micro_batch_size: int = 2
-    steps: int | None = None
-    max_grad_norm: float = 1.0
-    gradient_checkpointing: bool = False
-    seed: int = 7
-    checkpoints: int = 3
-    precision: str = "float32"
-    action_loss_weight: float = 3.0
+
+def recipe_with(recipe: Recipe = RECIPE, **changes: Any) -> Recipe:
+    """The small recipe with changes, allowed ones or not."""
+    return recipe.model_copy(update=changes)
 
 
 TRAIN_ROWS = stand_in_rows(24)
@@ -45,12 +48,12 @@ DRAWN = [TRAIN_ROWS[(5 * index + index // 7) % 24].id for index in range(34)]  #
 def small_run(
     work: Path,
     base: Path,
-    recipe: SmallRecipe | None = None,
+    recipe: Recipe = RECIPE,
     log: Callable[[str], None] = lambda line: None,
     **changes: Any,
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {"rows": TRAIN_ROWS, "row_ids": DRAWN, "validation_rows": VALIDATION_ROWS} | changes
-    return train(work, base_path=base, recipe=recipe or SmallRecipe(), log=log, **arguments)
+    return train(work, base_path=base, recipe=recipe, log=log, **arguments)
 
 
 def _die(*_: object) -> None:
