@@ -32,11 +32,8 @@ def load_tokenizer(base_path: Path) -> Any:
     return tokenizer
 
 
-def load_base_model(base_path: Path, dtype: str, device: str) -> Any:
-    """The base model with its weights cast to ``dtype`` (float32 or bfloat16) on a device, in evaluation mode.
-
-    Attention is torch's fused kernel on an accelerator and the plain one on a CPU, where that is faster.
-    """
+def load_base_model(base_path: Path, dtype: str, device: str, attention: str = "sdpa") -> Any:
+    """The base model with its weights cast to ``dtype`` (float32 or bfloat16) on a device, in evaluation mode."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
@@ -47,7 +44,7 @@ def load_base_model(base_path: Path, dtype: str, device: str) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         _directory(base_path),
         dtype=getattr(torch, dtype),
-        attn_implementation="eager" if device == "cpu" else "sdpa",
+        attn_implementation=attention,
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,

@@ -27,7 +27,7 @@ from arena_pipeline.errors import TrainingError
 from arena_pipeline.experiments.recipe import Recipe
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.provenance.trees import flush_tree
-from arena_pipeline.sft.adapters import write_adapter
+from arena_pipeline.serving.adapters import write_adapter
 from arena_pipeline.sft.collation import collate, reply_losses
 from arena_pipeline.sft.encoding import EncodedRow
 from arena_pipeline.sft.recipe import warmup

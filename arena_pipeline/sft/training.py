@@ -21,8 +21,8 @@ from arena_pipeline.experiments.recipe import Recipe
 from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.hashing import sha256_json, sha256_text
+from arena_pipeline.serving.adapters import adapter_sha256, adapter_state, movement, read_adapter, write_adapter
 from arena_pipeline.serving.loading import base_sha256, load_base_model, load_tokenizer
-from arena_pipeline.sft.adapters import adapter_sha256, adapter_state, movement, read_adapter, write_adapter
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, TrainingRow, encode_rows, encoding_report, training_template
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps
@@ -138,7 +138,9 @@ def _run(
                 f" {last['learning_rate']:.2e}, {pace:.2f} s a step, {pace * (total - done) / 60:.1f} min left"
             )
 
-    model = load_base_model(base_path, _weights_dtype(recipe, device), device)
+    # On a CPU the plain attention trains a small model faster than torch's fused kernel, whose backward pass is slow.
+    attention = "eager" if device == "cpu" else "sdpa"
+    model = load_base_model(base_path, _weights_dtype(recipe, device), device, attention)
     keeper = _Keeper(work / CHECKPOINTS, history, validation, recipe.micro_batch_size * 2, log)
     guard = Guard(history, checkpoint_steps(steps, recipe.checkpoints), report)
     trainer = build_trainer(model, tokenizer, order, recipe, steps, work / _STATE, history, [guard], keeper.keep)

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from arena_pipeline.errors import TrainingError
 from arena_pipeline.serving.loading import base_sha256, load_tokenizer
-from arena_pipeline.sft.adapters import adapter_sha256, check_adapter
+from arena_pipeline.serving.adapters import adapter_sha256, check_adapter
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_template
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps, warmup

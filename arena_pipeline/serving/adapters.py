@@ -1,6 +1,6 @@
 """LoRA adapters on disk: two files, safetensors and a configuration that names no place of the machine it was made on.
 
-Source: evaluation specification, "Checkpoint selection"; issue 2, "adapters finite and moved"; known trouble 26.
+Source: issue 2, "adapters finite and moved"; known troubles 18, 24 and 26.
 """
 
 from __future__ import annotations
@@ -68,6 +68,27 @@ def write_adapter(model: Any, directory: Path) -> None:
         directory / CONFIG_FILE,
         {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()},
     )
+
+
+def load_adapter(model: Any, directory: Path, *, merge: bool) -> Any:
+    """A base model with an adapter on it, or merged into its weights.
+
+    Raises ``TrainingError`` if the adapter's tensors are not exactly those that its configuration puts on this base
+    model (PEFT alone would serve the base model with a warning), or if all its B matrices are zero.
+    """
+    from peft import PeftModel
+
+    expected = read_adapter(directory)
+    try:
+        adapted = PeftModel.from_pretrained(model, directory, is_trainable=False, local_files_only=True)
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(f"{directory}: does not fit the base model ({str(error).splitlines()[0]})") from None
+    found = adapter_state(adapted)
+    if found.keys() != expected.keys() or any(not found[name].equal(expected[name].float()) for name in expected):
+        raise TrainingError(f"{directory}: its tensors are not those of its configuration on this base model")
+    if not any(bool(tensor.any()) for name, tensor in expected.items() if ".lora_B." in name):
+        raise TrainingError(f"{directory}: all its B matrices are zero, so it changes nothing")
+    return adapted.merge_and_unload(safe_merge=True) if merge else adapted.eval()
 
 
 def movement(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
