@@ -1,0 +1,119 @@
+"""`arena dataset build` and `arena dataset audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arena_pipeline.cli.project import find_project
+from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
+
+if TYPE_CHECKING:
+    from arena_pipeline.sft.audit_report import AuditReport
+
+commands = typer.Typer(help="The training dataset: build it, audit one from anywhere.", no_args_is_help=True)
+
+_DEFAULT_PROMPTS = "data/prompts/arena-v2-open.toml"
+_FAILURES_SHOWN = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    app.add_typer(commands, name="dataset")
+
+
+@commands.command("build", epilog="Example: arena dataset build --out data/arena_sft_stage1 --workers 2")
+def build(
+    out: Annotated[Path, typer.Option(help="New directory of the dataset; one that is there is never overwritten.")],
+    prompts: Annotated[
+        Path | None, typer.Option(help=f"Prompt pack, TOML or JSON. Default: {_DEFAULT_PROMPTS}.", metavar="PACK")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="States to make plain rows of.")] = 1024,
+    start_seed: Annotated[int, typer.Option(min=0, help="Seed of the first state.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes. Default: 1, every core for very many seeds.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the dataset, load it back, compare its content hash with its pin and record the hashes of its files."""
+    from arena_pipeline.arena.prompts import PromptPack
+    from arena_pipeline.provenance.pins import Pins, RecordedPins, dataset_pin_name
+    from arena_pipeline.sft.builder import build_dataset
+    from arena_pipeline.sft.loading import load_dataset
+
+    project = find_project()
+    pack = PromptPack.load(project.root / _DEFAULT_PROMPTS if prompts is None else prompts)
+    screen = Screen(as_json)
+    with screen.progress() as progress, interruptible(f"nothing was left in {out}; run the same command again"):
+        manifest = build_dataset(out, pack, seeds, start_seed, workers, progress)
+    dataset = load_dataset(out)
+    pin = dataset_pin_name(pack.version, seeds, start_seed)
+    equals = Pins.load(project.pins_file).expect("datasets", pin, dataset.content_sha256, out, allow_new=True)
+    recorded = RecordedPins(project.recorded_pins)
+    recorded.record("datasets", project.shown(out), pin, dataset.content_sha256, dataset.file_hashes)
+    screen.line(f"{out}: {len(dataset.file_hashes)} files, content hash {dataset.content_sha256}")
+    screen.line(_counts(manifest.examples_by_split, manifest.examples_by_phase))
+    screen.line(
+        f"equals its pin datasets.{pin}" if equals else f"no pin datasets.{pin} in data/pins.toml to compare with"
+    )
+    screen.line(f"hashes of its files recorded in {project.shown(project.recorded_pins)}")
+    screen.json(
+        {
+            **manifest.to_dict(),
+            "directory": str(out),
+            "file_sha256": dict(dataset.file_hashes),
+            "equals_pin": equals,
+        }
+    )
+
+
+@commands.command("audit", epilog="Example: arena dataset audit data/arena_sft_stage1 --require-split-action-coverage")
+def audit(
+    directory: Annotated[Path, typer.Argument(help="Dataset directory, built here or published.", metavar="DIR")],
+    require_split_action_coverage: Annotated[
+        bool, typer.Option("--require-split-action-coverage", help="Demand every kind of action in each split.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Audit a dataset from its bytes and seeds alone: ids, states, labels, prompts, membership, counts.
+
+    Exits 1 if any rule is broken, naming row and rule.
+    """
+    from arena_pipeline.sft.audit import audit_dataset
+
+    screen = Screen(as_json)
+    with screen.progress() as progress, interruptible("run the same command again"):
+        report = audit_dataset(directory, require_split_action_coverage, progress=progress)
+    _show_report(screen, report)
+    screen.json(report.to_dict())
+    if not report.valid:
+        raise typer.Exit(1)
+
+
+def _show_report(screen: Screen, report: AuditReport) -> None:
+    counts = report.counts
+    for failure in report.failures[:_FAILURES_SHOWN]:
+        screen.line(str(failure), "red")
+    if len(report.failures) > _FAILURES_SHOWN:
+        screen.line(f"... and {len(report.failures) - _FAILURES_SHOWN} more; --json lists all", "red")
+    screen.line(f"{report.directory}: {report.layout} layout, content hash {report.content_sha256}")
+    screen.line(
+        f"{counts['num_examples']} rows of {counts['num_unique_seeds']} seeds: {_listed(counts['phases'])}; "
+        f"{counts['verified_solver_seeds']} seeds solved again"
+    )
+    screen.line(f"rejected while building: {_listed(counts['rejections'])}")
+    screen.line(f"actions: {_listed(counts['action_kinds'])}")
+    if report.valid:
+        screen.line("valid: no rule is broken", "green")
+    else:
+        screen.line(f"not valid: {len(report.failures)} rules are broken", "bold red")
+
+
+def _counts(by_split: Any, by_phase: Any) -> str:
+    return f"{sum(by_split.values())} rows: {_listed(by_split)}; {_listed(by_phase)}"
+
+
+def _listed(counts: Any) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

@@ -1,0 +1,157 @@
+"""`arena eval`: a manifest played outside Dagster, by a script or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arena_pipeline.cli.project import DEFAULT_EXPERIMENT, Project, find_project
+from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
+from arena_pipeline.cli.sealed import open_sealed_set
+from arena_pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from arena_pipeline.arena.prompts import PromptPack
+    from arena_pipeline.experiments import Experiment
+    from arena_pipeline.serving.requests import Provider
+
+_SCRIPTED = "scripted:"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("eval", epilog="Example: arena eval --provider oracle --out storage/oracle")(evaluate)
+
+
+def evaluate(
+    provider: Annotated[str, typer.Option(help="oracle, scripted:NAME or transformers.", metavar="PROVIDER")],
+    out: Annotated[Path, typer.Option(help="Directory of this evaluation; an unfinished one is resumed.")],
+    manifest: Annotated[
+        str, typer.Option(help="Which cases; NAME:N are the first N of them.", metavar="NAME")
+    ] = "arena-dev",
+    model: Annotated[
+        Path | None, typer.Option(help="Base model of transformers. Default: the experiment's.", metavar="DIR")
+    ] = None,
+    adapter: Annotated[Path | None, typer.Option(help="LoRA adapter on it.", metavar="DIR")] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Dataset whose rows carry the prompts' texts.", metavar="DIR")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Prompt pack. Default: the experiment's.", metavar="PACK")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Experiment whose settings hold. Default: tiny-cpu.", metavar="NAME")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Requests at a time. Default: the experiment's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play every case of a manifest in the four conditions and write rows.jsonl and summary.json.
+
+    Every raw reply is on disk before it is scored, and the command resumes where it was stopped. The sealed manifests
+    are free for the oracle, scripts and the untouched base model; an adapter opens them once for its experiment, which
+    the ledger records.
+    """
+    from arena_pipeline.evaluation.cases import manifest_cases
+    from arena_pipeline.evaluation.runner import evaluate as play
+    from arena_pipeline.evaluation.runner import is_sealed
+    from arena_pipeline.experiments import load_experiment
+    from arena_pipeline.serving.sealed import plays_freely
+
+    project = find_project()
+    cases = manifest_cases(manifest)
+    settings = load_experiment(experiment or DEFAULT_EXPERIMENT, project.root)
+    pack = _pack(project, settings, dataset, prompts)
+    size = settings.serving.batch_size if batch_size is None else batch_size
+    screen = Screen(as_json)
+    player = _provider(provider, project, settings, model, adapter, size)
+    opened = None
+    if is_sealed(cases) and not plays_freely(player.identity):
+        options = {"--model": model, "--dataset": dataset, "--prompts": prompts, "--batch-size": batch_size}
+        given = [name for name, value in options.items() if value is not None]
+        opening = open_sealed_set(project, settings if experiment else None, manifest, player.identity, given)
+        opened = opening.adapter_sha256
+        screen.line(f"opening {opening.ordinal} of sealed set {opening.sealed_set}, in the ledger", "yellow")
+    with screen.progress() as progress, interruptible("run the same command again: it goes on after the last batch"):
+        result = play(out, manifest, pack, player, batch_size=size, opened_for_adapter=opened, progress=progress)
+    _show(screen, result.summary)
+    screen.line(f"rows and summary are in {out}")
+    screen.json(result.summary)
+
+
+def _pack(project: Project, settings: Experiment, dataset: Path | None, prompts: Path | None) -> PromptPack:
+    """The prompts' texts: those of the rows that the model was trained on come first."""
+    from arena_pipeline.arena.prompts import PromptPack
+    from arena_pipeline.sft.loading import load_dataset
+
+    if dataset is not None and prompts is not None:
+        raise ConfigError("--dataset and --prompts: give one of them, both say what the prompts' texts are")
+    if prompts is not None:
+        return PromptPack.load(prompts)
+    own = project.root / settings.dataset.directory
+    if dataset is None and not own.is_dir():
+        return PromptPack.load(project.root / settings.dataset.prompts)
+    return load_dataset(own if dataset is None else dataset).prompts
+
+
+def _provider(
+    name: str, project: Project, settings: Experiment, model: Path | None, adapter: Path | None, batch_size: int
+) -> Provider:
+    from arena_pipeline.evaluation.scripted_provider import ORACLE, SCRIPT_NAMES, ScriptedProvider
+
+    if name == "transformers":
+        from arena_pipeline.serving.transformers_provider import TransformersProvider
+
+        serving = settings.serving
+        return TransformersProvider(
+            project.root / settings.base_model.path if model is None else model,
+            adapter,
+            batch_size=batch_size,
+            dtype=serving.dtype,
+            max_new_tokens=serving.max_new_tokens,
+            device=serving.device,
+        )
+    scripts = [name for name in SCRIPT_NAMES if name != ORACLE]
+    if name != ORACLE and name.removeprefix(_SCRIPTED) not in scripts:
+        raise ConfigError(
+            f"--provider {name!r}: allowed are oracle, {', '.join(_SCRIPTED + script for script in scripts)} "
+            "and transformers"
+        )
+    for option, value in (("--model", model), ("--adapter", adapter)):
+        if value is not None:
+            raise ConfigError(f"{option} {value}: {name} has no weights; leave it out, or use --provider transformers")
+    return ScriptedProvider(name.removeprefix(_SCRIPTED))
+
+
+def _show(screen: Screen, summary: Mapping[str, Any]) -> None:
+    def row(name: str, figures: Mapping[str, Any]) -> tuple[object, ...]:
+        low, high = figures["regret_interval"]
+        return (
+            name,
+            f"{figures['strict_action_rate']:.4f}",
+            f"{figures['optimal_rate']:.4f}",
+            f"{figures['mean_reward']:.3f}",
+            f"{figures['mean_regret']:.3f}",
+            f"{low:.3f} .. {high:.3f}",
+            f"{figures['non_redundant_rate']:.4f}",
+        )
+
+    screen.table(
+        ("messages", "strict actions", "optimal", "reward", "regret", "interval of regret", "not redundant"),
+        [row(name, figures) for name, figures in summary["conditions"].items()],
+        title=f"{summary['manifest']}, {summary['cases']} cases",
+    )
+    messages = summary["messages"]
+    screen.line(
+        f"strict messages {messages['strict_message_rate']:.4f}, empty ones {messages['empty_share']:.4f}; "
+        f"same choice in three display orders {summary['order_consistency']:.4f}"
+    )
+    effects = (
+        f"{name.replace('_', ' ')} {figures['mean']:+.3f} [{', '.join(f'{end:+.3f}' for end in figures['interval'])}]"
+        for name, figures in summary["effects"].items()
+    )
+    screen.line(f"reward: {'; '.join(effects)}")

@@ -1,0 +1,92 @@
+"""`arena compare`, `arena select` and `arena gates`: statistics, selection and verdict from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arena_pipeline.cli.screen import JsonOption, Screen
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the three commands."""
+    app.command("compare", epilog="Example: arena compare storage/base storage/sft")(compare_evaluations)
+    app.command("select", epilog="Example: arena select scores/*/summary.json --base base/summary.json --json")(
+        select_checkpoint
+    )
+
+
+def compare_evaluations(
+    base: Annotated[Path, typer.Argument(help="Evaluation directory of the base model.", metavar="BASE_DIR")],
+    tuned: Annotated[Path, typer.Argument(help="That of the fine-tuned model.", metavar="SFT_DIR")],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two evaluations case by case, both computed again from their saved responses.
+
+    They may differ in nothing but the adapter. Intervals are at 95%; the evaluation of a sealed manifest by an adapter
+    that the ledger knows takes the level of its opening.
+    """
+    from arena_pipeline.evaluation.comparison import compare
+    from arena_pipeline.evaluation.runner import recompute
+
+    result = compare(recompute(base).rows, recompute(tuned).rows)
+    screen = Screen(as_json)
+    rows = [(f"regret, {name}", figures) for name, figures in result["regret_difference"].items()]
+    rows += [(f"reward, {name}", figures) for name, figures in result["reward_difference"].items()]
+    rows += [(f"{name.replace('_', ' ')} (SFT)", figures) for name, figures in result["effects"].items()]
+    rows += [(f"regret, {name} (SFT)", figures) for name, figures in result["rotation_regret_increase"].items()]
+    screen.table(
+        ("difference", "mean", "interval", "p", "n", "could have shown"),
+        [
+            (
+                name,
+                f"{figures['mean']:+.3f}",
+                f"{figures['interval'][0]:+.3f} .. {figures['interval'][1]:+.3f}",
+                f"{figures['p']:.4f}",
+                figures["n"],
+                f"{figures['smallest_detectable_effect']:.3f}",
+            )
+            for name, figures in rows
+        ],
+        title=f"SFT - base on {result['manifest']}, {result['cases']} cases",
+    )
+    screen.json(result)
+
+
+def select_checkpoint(
+    summaries: Annotated[
+        list[Path], typer.Argument(help="Validation summary.json of each checkpoint.", metavar="FILE...")
+    ],
+    base: Annotated[Path | None, typer.Option(help="That of the untouched base model.", metavar="FILE")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Select a checkpoint by its behaviour on validation; exits 1 where none is eligible."""
+    from arena_pipeline.sft.selection import read_candidate, select
+
+    result = select([read_candidate(path) for path in summaries], read_candidate(base) if base else None)
+    screen = Screen(as_json)
+    rows = [_row(candidate, result["selected_step"]) for candidate in result["candidates"]]
+    screen.table(("step", "score", "to base", "ACT exact", "BROADCAST exact", "outcome"), rows)
+    selected = result["selected_step"]
+    if selected is None:
+        screen.line(f"no checkpoint is eligible; the best-scoring one is of step {result['best_scoring_step']}", "red")
+    else:
+        screen.line(f"selected: step {selected}, among {result['num_eligible']} eligible", "green")
+    screen.json(result)
+    if selected is None:
+        raise typer.Exit(1)
+
+
+def _row(candidate: dict[str, Any], selected: int | None) -> tuple[object, ...]:
+    outcome = "selected" if candidate["step"] == selected else "eligible"
+    to_base = candidate.get("score_difference_to_base")
+    return (
+        candidate["step"],
+        f"{candidate['selection_score']:.4f}",
+        "" if to_base is None else f"{to_base:+.4f}",
+        f"{candidate['act']['exact']:.4f}",
+        f"{candidate['broadcast']['exact']:.4f}",
+        f"fails {', '.join(candidate['failures'])}" if candidate["failures"] else outcome,
+    )
