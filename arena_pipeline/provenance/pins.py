@@ -6,6 +6,7 @@ The pins are the root of trust: whoever may write ``data/pins.toml`` decides wha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -154,21 +155,39 @@ class RecordedPins:
         after the content was verified. Raises ``PinMismatch`` naming the first file that differs, is missing or was
         added, or the directory if only the content hash differs.
         """
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        with exclusive_lock(lock, str(self.path), on_wait=lambda holder: None):
-            recorded = self._read()
-            known = getattr(recorded, kind).get(place, {}).get(name)
-            if known is not None:
-                advice = f"recorded on {known.recorded_at}; replaced on purpose? delete its entry from {self.path}"
-                _compare(known.files, files, directory, advice)
-                if known.sha256 != sha256:
-                    raise PinMismatch(directory, known.sha256, sha256, advice)
+        with self._locked():
+            if self.compare(kind, place, name, sha256, files, directory):
                 return True
-            value = recorded.model_dump()
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            value[kind].setdefault(place, {})[name] = {"sha256": sha256, "files": dict(files), "recorded_at": now}
-            write_json(self.path, check_config(_Recorded, value, self.path).model_dump())
+            self._write(kind, place, name, sha256, files)
             return False
+
+    def compare(
+        self, kind: TreeKind, place: str, name: str, sha256: str, files: Mapping[str, str], directory: Path
+    ) -> bool:
+        """``expect`` without recording anything: False if nothing is recorded of this input."""
+        known = getattr(self._read(), kind).get(place, {}).get(name)
+        if known is None:
+            return False
+        advice = f"recorded on {known.recorded_at}; replaced on purpose? delete its entry from {self.path}"
+        _compare(known.files, files, directory, advice)
+        if known.sha256 != sha256:
+            raise PinMismatch(directory, known.sha256, sha256, advice)
+        return True
+
+    def record(self, kind: TreeKind, place: str, name: str, sha256: str, files: Mapping[str, str]) -> None:
+        """Record an input that this project itself just made in ``place``, in the stead of what stood there before."""
+        with self._locked():
+            self._write(kind, place, name, sha256, files)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        return exclusive_lock(lock, str(self.path), on_wait=lambda holder: None)
+
+    def _write(self, kind: TreeKind, place: str, name: str, sha256: str, files: Mapping[str, str]) -> None:
+        value = self._read().model_dump()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        value[kind].setdefault(place, {})[name] = {"sha256": sha256, "files": dict(files), "recorded_at": now}
+        write_json(self.path, check_config(_Recorded, value, self.path).model_dump())
 
     def _read(self) -> _Recorded:
         return check_config(_Recorded, read_json(self.path) if self.path.exists() else {}, self.path)

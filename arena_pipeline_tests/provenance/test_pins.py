@@ -103,6 +103,19 @@ def brought(tmp_path: Path) -> Path:
     return directory
 
 
+def test_comparing_records_nothing_and_recording_replaces(tmp_path: Path, brought: Path) -> None:
+    recorded = RecordedPins(tmp_path / "storage" / "recorded_pins.json")
+    place, files = ("datasets", "data/brought", "v9"), tree_hashes(brought)
+    assert not recorded.compare(*place, A, files, brought)
+    assert not recorded.path.exists()
+    recorded.record(*place, A, files)
+    assert recorded.compare(*place, A, files, brought)
+    with pytest.raises(PinMismatch, match="replaced on purpose"):
+        recorded.compare(*place, B, files, brought)
+    recorded.record(*place, B, files)
+    assert recorded.compare(*place, B, files, brought)
+
+
 def test_a_brought_input_is_held_to_its_first_load(tmp_path: Path, brought: Path) -> None:
     recorded = RecordedPins(tmp_path / "storage" / "recorded_pins.json")
 
