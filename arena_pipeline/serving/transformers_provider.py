@@ -7,15 +7,18 @@ known troubles 18, 20, 24, 28 and 29.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from arena_pipeline.errors import EvaluationError
 from arena_pipeline.provenance.hashing import sha256_text
 from arena_pipeline.serving.adapters import adapter_sha256, load_adapter
 from arena_pipeline.serving.loading import base_sha256, load_base_model, load_tokenizer
 from arena_pipeline.serving.requests import Completion, FinishReason, Request
+
+GENERATION_CONFIG: Final = "generation_config.json"
 
 
 class TransformersProvider:
@@ -37,32 +40,29 @@ class TransformersProvider:
         max_new_tokens: int = 224,
         device: str = "cpu",
     ) -> None:
-        """Load the model; ``max_new_tokens`` counts the end of turn.
+        """Name the model; its weights are loaded for the first batch. ``max_new_tokens`` counts the end of turn.
 
         Raises ``ConfigError`` for a directory that is no base model, and ``TrainingError`` for one that is no plain
-        LoRA adapter or whose adapter does not fit the base model or changes nothing.
+        LoRA adapter; the first batch raises ``TrainingError`` if the adapter does not fit the base model or changes
+        nothing.
         """
+        self._base_path, self._adapter_path = base_path, adapter_path
+        self._dtype, self._device = dtype, device
+        self._batch_size, self._max_new_tokens = batch_size, max_new_tokens
         self._tokenizer = load_tokenizer(base_path)
-        self._model = load_base_model(base_path, dtype, device)
-        self._batch_size = batch_size
-        self._ends = _end_tokens(self._tokenizer, self._model)
-        # In place of the base model's own settings, which may sample: transformers fills what is unset from those.
-        self._model.generation_config = _greedy(self._tokenizer, self._ends, max_new_tokens)
         # Merging costs no precision worth naming in float32 and makes a small model a third faster; in bfloat16 it
         # would round the weights that are scored.
-        merged = adapter_path is not None and dtype == "float32"
-        if adapter_path is not None:
-            self._model = load_adapter(self._model, adapter_path, merge=merged)
+        self._merges = dtype == "float32"
+        applied = "merged" if self._merges else "unmerged"
         self._identity = {
             "kind": "transformers",
             "base_sha256": base_sha256(base_path),
             "adapter_sha256": None if adapter_path is None else adapter_sha256(adapter_path),
-            "adapter_applied": None if adapter_path is None else ("merged" if merged else "unmerged"),
+            "adapter_applied": None if adapter_path is None else applied,
             "chat_template_sha256": sha256_text(self._tokenizer.chat_template),
             "backend": {name: version(name) for name in ("transformers", "torch")},
-            "attention": self._model.config._attn_implementation,
             "dtype": dtype,
-            "device": self._model.device.type,
+            "device": device,
             "batch_size": batch_size,
             "decoding": {"strategy": "greedy", "max_new_tokens": max_new_tokens, "thinking": False},
         }
@@ -86,7 +86,7 @@ class TransformersProvider:
             padding=True,
             return_dict=True,
             return_tensors="pt",
-        ).to(self._model.device)
+        ).to(self._device)
         with torch.inference_mode():
             generated = self._model.generate(
                 input_ids=encoded["input_ids"],
@@ -96,28 +96,37 @@ class TransformersProvider:
         prompt_tokens = encoded["attention_mask"].sum(dim=1).tolist()
         return [self._completion(reply, length) for reply, length in zip(replies, prompt_tokens, strict=True)]
 
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        """The end of turn that training supervises, and whatever else the base model says ends a reply."""
+        from transformers import GenerationConfig
+
+        others: list[int] = []
+        if (self._base_path / GENERATION_CONFIG).is_file():
+            declared = GenerationConfig.from_pretrained(self._base_path, local_files_only=True).eos_token_id
+            others = declared if isinstance(declared, list) else [] if declared is None else [declared]
+        return frozenset([self._tokenizer.eos_token_id, *others])
+
+    @cached_property
+    def _model(self) -> Any:
+        from transformers import GenerationConfig
+
+        model = load_base_model(self._base_path, self._dtype, self._device)
+        # In place of the base model's own settings, which may sample: transformers fills what is unset from those.
+        model.generation_config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=self._max_new_tokens,
+            eos_token_id=sorted(self._ends),
+            pad_token_id=self._tokenizer.pad_token_id,
+        )
+        if self._adapter_path is None:
+            return model
+        return load_adapter(model, self._adapter_path, merge=self._merges)
+
     def _completion(self, reply: list[int], prompt_tokens: int) -> Completion:
         stop = next((position for position, token in enumerate(reply) if token in self._ends), None)
         tokens = reply if stop is None else reply[:stop]
         text = self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         reason: FinishReason = "length" if stop is None else "stop"
         return Completion(text, reason, prompt_tokens, len(tokens) + (stop is not None))
-
-
-def _greedy(tokenizer: Any, ends: frozenset[int], max_new_tokens: int) -> Any:
-    from transformers import GenerationConfig
-
-    return GenerationConfig(
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=sorted(ends),
-        pad_token_id=tokenizer.pad_token_id,
-    )
-
-
-def _end_tokens(tokenizer: Any, model: Any) -> frozenset[int]:
-    """The end of turn that training supervises, and whatever else the base model says ends a reply."""
-    declared = model.generation_config.eos_token_id
-    others = declared if isinstance(declared, list) else [] if declared is None else [declared]
-    return frozenset([tokenizer.eos_token_id, *others])

@@ -102,9 +102,7 @@ class ArenaTrainer(SFTTrainer):
 class Guard(TrainerCallback):
     """Records every optimizer step and stops the run at the first one that cannot be right."""
 
-    def __init__(
-        self, history: History, checkpoint_steps: Sequence[int], report: Callable[[History, int], None]
-    ) -> None:
+    def __init__(self, history: History, checkpoint_steps: Sequence[int], report: Callable[[History], None]) -> None:
         self._history = history
         self._checkpoint_steps = frozenset(checkpoint_steps)
         self._report = report
@@ -134,7 +132,7 @@ class Guard(TrainerCallback):
                 raise TrainingError(f"step {step}: no LoRA B matrix has moved; the adapter is frozen")
             self._moved = True
         self._history.steps.append({"step": step, **record})
-        self._report(self._history, state.max_steps)
+        self._report(self._history)
 
 
 def resumable_states(directory: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """One training run, from rows and a drawn order to evenly spaced LoRA checkpoints and a record of how they came about.
 
-The work directory ends up with ``checkpoints/step-NNNNNN/`` (adapters), ``training.json`` (what was trained, with what
-loss at every step; the same for the same inputs on the same machine) and ``timings.json`` (what a clock said). A killed
-run goes on from its last whole checkpoint and ends with the same bytes.
+The output directory ends up with ``checkpoints/step-NNNNNN/`` (adapters) and ``training.json`` (what was trained, with
+what loss at every step): the same bytes for the same inputs on the same machine. What a clock said is in the work
+directory's ``timings.json``. A killed run goes on from its last whole checkpoint and ends with the same bytes.
 
 Source: evaluation specification, "Recipe stage1" and "Order"; dataset specification, "Training mixture"; issue 2,
 item 3.
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +49,7 @@ def checkpoint_name(step: int) -> str:
 def train(
     work: Path,
     *,
+    output: Path,
     base_path: Path,
     recipe: Recipe,
     rows: Sequence[TrainingRow],
@@ -55,8 +58,11 @@ def train(
     device: str = "cpu",
     progress: Progress = silent,
     log: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
-    """Train a LoRA adapter on ``rows`` in the order of ``row_ids``; return the record, which ``training.json`` holds.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train a LoRA adapter on ``rows`` in the order of ``row_ids``.
+
+    Returns the contents of ``output/training.json`` and of ``work/timings.json`` (seconds of each step, the steps after
+    which the run was resumed, threads).
 
     ``row_ids`` is the mixture's drawn list: step k trains on its k-th ``effective_batch_size`` ids. Without
     ``validation_rows`` no validation loss is measured. Raises ``TrainingError`` for a row that fails a proof (see
@@ -76,8 +82,8 @@ def train(
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
     }
     _bind(work, binding)
-    if (work / RECORD_FILE).is_file():
-        return _finished(work)
+    if (output / RECORD_FILE).is_file():
+        return _finished(work, output)
     steps = training_steps(recipe, len(row_ids))
     drawn = list(row_ids)[: steps * recipe.effective_batch_size]
     wanted = set(drawn)
@@ -87,7 +93,9 @@ def train(
     order = training_order(drawn, {row.id: row for row in encoded}, recipe.effective_batch_size)
     log(f"every row proven: {len(encoded)} for training, {len(validation)} for validation; {steps} steps")
 
-    history, trainable = _run(work, tokenizer, order, validation, recipe, steps, base_path, device, progress, log)
+    keeper = _Keeper(output / CHECKPOINTS, validation, recipe.micro_batch_size * 2, log)
+    run = _Run(work / _STATE, recipe, steps, device, keeper, progress, log)
+    history, trainable = run.execute(base_path, tokenizer, order)
     record = binding | {
         "loss": (
             "mean over the supervised tokens of an effective batch, those of ACT replies weighted"
@@ -101,59 +109,73 @@ def train(
     }
     timings = {"seconds": history.seconds, "resumed_at": history.resumed_at, "threads": _threads()}
     write_json(work / TIMINGS_FILE, timings)
-    write_json(work / RECORD_FILE, record)
+    write_json(output / RECORD_FILE, record)
     shutil.rmtree(work / _STATE)
-    return _finished(work)
+    return _finished(work, output)
 
 
-def _run(
-    work: Path,
-    tokenizer: Any,
-    order: Sequence[EncodedRow],
-    validation: Sequence[EncodedRow],
-    recipe: Recipe,
-    steps: int,
-    base_path: Path,
-    device: str,
-    progress: Progress,
-    log: Callable[[str], None],
-) -> tuple[History, dict[str, Any]]:
-    from arena_pipeline.sft.trainer import HISTORY_FILE, Guard, History, build_trainer, resumable_states
+@dataclass(frozen=True)
+class _Run:
+    """One run of the trainer, begun anew or taken up from the trainer's last whole state."""
 
-    states = resumable_states(work / _STATE)
-    history = History(**read_json(states[-1] / HISTORY_FILE)) if states else History()
-    resumed = len(history.steps)
-    if resumed:
-        log(f"resuming after step {resumed} of {steps}")
-        history.resumed_at.append(resumed)
+    states: Path
+    recipe: Recipe
+    steps: int
+    device: str
+    keeper: _Keeper
+    progress: Progress
+    log: Callable[[str], None]
 
-    def report(so_far: History, total: int) -> None:
-        done = len(so_far.steps)
-        progress("training", done, total)
-        if done == resumed + 1 or done % _LOG_EVERY == 0 or done == total:
-            last, recent = so_far.steps[-1], so_far.seconds[-_LOG_EVERY:]
-            pace = sum(recent) / len(recent)
-            log(
-                f"step {done}/{total}: loss {last['loss']:.4f}, gradient norm {last['grad_norm']:.3f}, learning rate"
-                f" {last['learning_rate']:.2e}, {pace:.2f} s a step, {pace * (total - done) / 60:.1f} min left"
+    def execute(self, base_path: Path, tokenizer: Any, order: Sequence[EncodedRow]) -> tuple[History, dict[str, Any]]:
+        """Train to the end; what was recorded, and the counts and names of the trainable parameters."""
+        from arena_pipeline.sft.trainer import HISTORY_FILE, Guard, History, build_trainer, resumable_states
+
+        states = resumable_states(self.states)
+        history = History(**read_json(states[-1] / HISTORY_FILE)) if states else History()
+        if states:
+            self.log(f"resuming after step {len(history.steps)} of {self.steps}")
+            history.resumed_at.append(len(history.steps))
+        # On a CPU the plain attention trains a small model faster than torch's fused kernel, whose backward pass is
+        # slow.
+        attention = "eager" if self.device == "cpu" else "sdpa"
+        model = load_base_model(base_path, _weights_dtype(self.recipe, self.device), self.device, attention)
+        kept = checkpoint_steps(self.steps, self.recipe.checkpoints)
+        guard = Guard(history, kept, self._reporter(len(history.steps)))
+        keep = partial(self.keeper.keep, history)
+        trainer = build_trainer(model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], keep)
+        trainable = _trainable(trainer.model)
+        self.keeper.start(trainer.model, history)
+        trainer.train(resume_from_checkpoint=str(states[-1]) if states else None)
+        found = [checkpoint["step"] for checkpoint in history.checkpoints]
+        if len(history.steps) != self.steps or found != kept:
+            raise TrainingError(
+                f"the run ended after {len(history.steps)} of {self.steps} steps, checkpoints at {found}"
             )
+        return history, trainable
 
-    # On a CPU the plain attention trains a small model faster than torch's fused kernel, whose backward pass is slow.
-    attention = "eager" if device == "cpu" else "sdpa"
-    model = load_base_model(base_path, _weights_dtype(recipe, device), device, attention)
-    keeper = _Keeper(work / CHECKPOINTS, history, validation, recipe.micro_batch_size * 2, log)
-    guard = Guard(history, checkpoint_steps(steps, recipe.checkpoints), report)
-    trainer = build_trainer(model, tokenizer, order, recipe, steps, work / _STATE, history, [guard], keeper.keep)
-    trainable = {name: value.numel() for name, value in trainer.model.named_parameters() if value.requires_grad}
+    def _reporter(self, resumed: int) -> Callable[[History], None]:
+        def report(history: History) -> None:
+            done = len(history.steps)
+            self.progress("training", done, self.steps)
+            if done == resumed + 1 or done % _LOG_EVERY == 0 or done == self.steps:
+                last, recent = history.steps[-1], history.seconds[-_LOG_EVERY:]
+                pace = sum(recent) / len(recent)
+                self.log(
+                    f"step {done}/{self.steps}: loss {last['loss']:.4f}, gradient norm {last['grad_norm']:.3f},"
+                    f" learning rate {last['learning_rate']:.2e}, {pace:.2f} s a step,"
+                    f" {pace * (self.steps - done) / 60:.1f} min left"
+                )
+
+        return report
+
+
+def _trainable(model: Any) -> dict[str, Any]:
+    """Counts and names of what is trained; ``TrainingError`` if that is not LoRA matrices and nothing else."""
+    trainable = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
     if not trainable or not all(".lora_A." in name or ".lora_B." in name for name in trainable):
         raise TrainingError(f"trainable parameters are {sorted(trainable)[:4]} ...; only LoRA matrices may be")
-    keeper.start(trainer.model)
-    trainer.train(resume_from_checkpoint=str(states[-1]) if states else None)
-    found = [checkpoint["step"] for checkpoint in history.checkpoints]
-    if len(history.steps) != steps or found != checkpoint_steps(steps, recipe.checkpoints):
-        raise TrainingError(f"the run ended after {len(history.steps)} of {steps} steps with checkpoints at {found}")
-    total = sum(value.numel() for value in trainer.model.parameters())
-    return history, {"parameters": sum(trainable.values()), "of": total, "names": sorted(trainable)}
+    total = sum(value.numel() for value in model.parameters())
+    return {"parameters": sum(trainable.values()), "of": total, "names": sorted(trainable)}
 
 
 class _Keeper:
@@ -162,27 +184,25 @@ class _Keeper:
     def __init__(
         self,
         directory: Path,
-        history: History,
         validation: Sequence[EncodedRow],
         batch_size: int,
         log: Callable[[str], None],
     ) -> None:
         self._directory = directory
-        self._history = history
         self._validation = validation
         self._batch_size = batch_size
         self._log = log
         self._before: Mapping[str, Any] = {}
 
-    def start(self, model: Any) -> None:
+    def start(self, model: Any, history: History) -> None:
         """Take the state that the next checkpoint must have moved from: the last one's, or the fresh adapter's."""
-        kept = self._history.checkpoints
+        kept = history.checkpoints
         if kept:
             self._before = read_adapter(self._directory / checkpoint_name(kept[-1]["step"]))
         else:
             self._before = adapter_state(model)
 
-    def keep(self, trainer: ArenaTrainer) -> None:
+    def keep(self, history: History, trainer: ArenaTrainer) -> None:
         """Measure and write one checkpoint."""
         from arena_pipeline.sft.trainer import validation_loss
 
@@ -206,7 +226,7 @@ class _Keeper:
             losses = validation_loss(trainer, self._validation, self._batch_size)
             entry |= {"validation_loss": losses.pop("all"), "validation_loss_by_phase": losses}
             self._log(f"step {step}: validation loss {entry['validation_loss']:.4f}")
-        self._history.checkpoints.append(entry)
+        history.checkpoints.append(entry)
 
 
 def _bind(work: Path, binding: Mapping[str, Any]) -> None:
@@ -223,14 +243,14 @@ def _bind(work: Path, binding: Mapping[str, Any]) -> None:
         )
 
 
-def _finished(work: Path) -> dict[str, Any]:
-    """The record of a finished run, after its checkpoints are hashed again."""
-    record: dict[str, Any] = read_json(work / RECORD_FILE)
+def _finished(work: Path, output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The record and timings of a finished run, after its checkpoints are hashed again."""
+    record: dict[str, Any] = read_json(output / RECORD_FILE)
     for checkpoint in record["checkpoints"]:
-        directory = work / CHECKPOINTS / checkpoint_name(checkpoint["step"])
+        directory = output / CHECKPOINTS / checkpoint_name(checkpoint["step"])
         if adapter_sha256(directory) != checkpoint["adapter_sha256"]:
             raise TrainingError(f"{directory}: changed after it was trained; remove {work} to train again")
-    return record
+    return record, read_json(work / TIMINGS_FILE)
 
 
 def _weights_dtype(recipe: Recipe, device: str) -> str:

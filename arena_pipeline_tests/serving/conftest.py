@@ -19,4 +19,4 @@ def stand_in_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stand_in_adapter(stand_in_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("adapter") / "work"
     small_run(work, stand_in_base)
-    return work / "checkpoints" / "step-000006"
+    return work / "output" / "checkpoints" / "step-000006"

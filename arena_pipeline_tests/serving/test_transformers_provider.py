@@ -151,16 +151,16 @@ def test_an_adapter_that_would_change_nothing_or_does_not_fit_is_refused(
 
     zero = {name: tensor * (".lora_A." in name) for name, tensor in tensors.items()}
     with pytest.raises(TrainingError, match="all its B matrices are zero"):
-        provider(stand_in_base, changed("zero", zero))
+        provider(stand_in_base, changed("zero", zero)).respond(REQUESTS)
     fewer = dict(list(tensors.items())[1:])
     with pytest.raises(TrainingError, match="its tensors are not those of its configuration"):
-        provider(stand_in_base, changed("fewer", fewer))
+        provider(stand_in_base, changed("fewer", fewer)).respond(REQUESTS)
     renamed = {name.replace("layers.0", "layers.7"): tensor for name, tensor in tensors.items()}
     with pytest.raises(TrainingError, match="its tensors are not those of its configuration"):
-        provider(stand_in_base, changed("renamed", renamed))
+        provider(stand_in_base, changed("renamed", renamed)).respond(REQUESTS)
     wide = {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()}
     with pytest.raises(TrainingError, match="does not fit the base model"):
-        provider(stand_in_base, changed("wide", wide))
+        provider(stand_in_base, changed("wide", wide)).respond(REQUESTS)
 
 
 def test_only_safetensors_of_a_real_base_model_are_loaded(stand_in_base: Path, tmp_path: Path) -> None:
@@ -168,18 +168,18 @@ def test_only_safetensors_of_a_real_base_model_are_loaded(stand_in_base: Path, t
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
     with pytest.raises(OSError, match="safetensors"):
-        provider(pickled)
+        provider(pickled).respond(REQUESTS)
     coded = copied(stand_in_base, tmp_path / "coded")
     config = json.loads((coded / "config.json").read_text())
     config |= {"model_type": "unheard-of", "auto_map": {"AutoModelForCausalLM": "code.Model", "AutoConfig": "code.C"}}
     (coded / "config.json").write_text(json.dumps(config))
     (coded / "code.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ValueError, match="trust_remote_code"):
-        provider(coded)
+        provider(coded).respond(REQUESTS)
     with pytest.raises(ConfigError, match=r"not a base model \(no config\.json\)"):
         provider(tmp_path)
     with pytest.raises(ConfigError, match="dtype 'float16'"):
-        provider(stand_in_base, dtype="float16")
+        provider(stand_in_base, dtype="float16").respond(REQUESTS)
     mute = copied(stand_in_base, tmp_path / "mute")
     (mute / "chat_template.jinja").unlink()
     with pytest.raises(ConfigError, match="no chat template"):

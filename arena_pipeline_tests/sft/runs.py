@@ -53,7 +53,8 @@ def small_run(
     **changes: Any,
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {"rows": TRAIN_ROWS, "row_ids": DRAWN, "validation_rows": VALIDATION_ROWS} | changes
-    return train(work, base_path=base, recipe=recipe, log=log, **arguments)
+    record, _ = train(work, output=work / "output", base_path=base, recipe=recipe, log=log, **arguments)
+    return record
 
 
 def _die(*_: object) -> None:

@@ -18,8 +18,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from arena_pipeline.errors import TrainingError
-from arena_pipeline.serving.loading import base_sha256, load_tokenizer
 from arena_pipeline.serving.adapters import adapter_sha256, check_adapter
+from arena_pipeline.serving.loading import base_sha256, load_tokenizer
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_template
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps, warmup
@@ -102,11 +102,11 @@ def test_a_step_trains_on_exactly_its_drawn_rows(encoded: dict[str, EncodedRow])
 
 
 def test_checkpoints_are_whole_adapters_that_name_no_place(straight: Path, stand_in_base: Path) -> None:
-    record = json.loads((straight / "training.json").read_text())
+    record = json.loads((straight / "output" / "training.json").read_text())
     assert [entry["step"] for entry in record["checkpoints"]] == [2, 4, 6]
     losses = [entry["validation_loss"] for entry in record["checkpoints"]]
     assert losses == sorted(losses, reverse=True)
-    directories = sorted(path.name for path in (straight / "checkpoints").iterdir())
+    directories = sorted(path.name for path in (straight / "output" / "checkpoints").iterdir())
     assert directories == ["step-000002", "step-000004", "step-000006"]
     assert sorted(path.name for path in straight.iterdir()) == [
         "checkpoints",
@@ -115,7 +115,7 @@ def test_checkpoints_are_whole_adapters_that_name_no_place(straight: Path, stand
         "training.json",
     ]
     for entry, name in zip(record["checkpoints"], directories, strict=True):
-        directory = straight / "checkpoints" / name
+        directory = straight / "output" / "checkpoints" / name
         assert sorted(path.name for path in directory.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
         assert adapter_sha256(directory) == entry["adapter_sha256"]
         config = check_adapter(directory)
@@ -139,16 +139,16 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     program = [sys.executable, "-m", "arena_pipeline_tests.sft.runs", str(work), str(stand_in_base), where]
     child = subprocess.run(program, capture_output=True, text=True)
     assert child.returncode == -signal.SIGKILL, child.stderr
-    assert not (work / "training.json").exists()
+    assert not (work / "output" / "training.json").exists()
     lines: list[str] = []
     small_run(work, stand_in_base, log=lines.append)
     # The second checkpoint is of step 4: killed before its trainer state was whole, the run goes on from the first.
     assert f"resuming after step {4 if where == 'step' else 2} of 6" in lines
-    assert (work / "training.json").read_bytes() == (straight / "training.json").read_bytes()
-    for path in straight.glob("checkpoints/*/*"):
+    assert (work / "output" / "training.json").read_bytes() == (straight / "output" / "training.json").read_bytes()
+    for path in straight.glob("output/checkpoints/*/*"):
         assert (work / path.relative_to(straight)).read_bytes() == path.read_bytes()
     assert json.loads((work / "timings.json").read_text())["resumed_at"] == [4 if where == "step" else 2]
-    assert sorted(path.name for path in (work / "checkpoints").iterdir()) == [
+    assert sorted(path.name for path in (work / "output" / "checkpoints").iterdir()) == [
         "step-000002",
         "step-000004",
         "step-000006",
@@ -161,13 +161,15 @@ def test_a_finished_run_is_not_trained_again_and_its_bytes_are_checked(
     work = tmp_path / "work"
     shutil.copytree(straight, work)
     lines: list[str] = []
-    assert small_run(work, stand_in_base, log=lines.append) == json.loads((straight / "training.json").read_text())
+    assert small_run(work, stand_in_base, log=lines.append) == json.loads(
+        (straight / "output" / "training.json").read_text()
+    )
     assert lines == []
     with pytest.raises(TrainingError, match=r"run\.json: another run was begun here \(recipe differ\)"):
         small_run(work, stand_in_base, recipe_with(seed=8))
     with pytest.raises(TrainingError, match=r"\(mixture_sha256 differ\)"):
         small_run(work, stand_in_base, row_ids=DRAWN[::-1])
-    weights = work / "checkpoints" / "step-000004" / "adapter_model.safetensors"
+    weights = work / "output" / "checkpoints" / "step-000004" / "adapter_model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
@@ -205,12 +207,12 @@ def test_a_run_that_cannot_be_right_is_stopped(
 ) -> None:
     with pytest.raises(TrainingError, match=message):
         small_run(tmp_path / "work", stand_in_base, recipe_with(**change))
-    assert not (tmp_path / "work" / "training.json").exists()
+    assert not (tmp_path / "work" / "output" / "training.json").exists()
 
 
 def test_a_frozen_adapter_or_a_zero_gradient_stops_the_first_step() -> None:
     """Known trouble 10: a trainer that froze a passed adapter reported a gradient norm of 0 and went on."""
-    guard = Guard(History(), [1], lambda history, total: None)
+    guard = Guard(History(), [1], lambda history: None)
     state = SimpleNamespace(global_step=1, max_steps=2)
     weight = torch.nn.Parameter(torch.zeros(2))
     model = SimpleNamespace(named_parameters=lambda: [("layer.lora_B.default.weight", weight)])
@@ -269,7 +271,7 @@ def test_checkpoints_are_evenly_spaced() -> None:
 def test_an_adapter_with_more_than_lora_is_refused(straight: Path, tmp_path: Path) -> None:
     """Known trouble 26."""
     directory = tmp_path / "adapter"
-    shutil.copytree(straight / "checkpoints" / "step-000006", directory)
+    shutil.copytree(straight / "output" / "checkpoints" / "step-000006", directory)
     path = directory / "adapter_config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"modules_to_save": ["lm_head"]}))
