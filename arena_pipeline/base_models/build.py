@@ -19,6 +19,7 @@ from arena_pipeline.provenance.files import write_json
 from arena_pipeline.provenance.hashing import tree_hashes, tree_sha256
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 RECIPE_FILE: Final = "build.toml"
@@ -44,7 +45,7 @@ def build_base_model(
     partial.mkdir(parents=True)
 
     progress("tokenizer", 0, 1)
-    texts = tokenizer_texts(recipe.tokenizer_seed, recipe.tokenizer_documents, pack, recipe.corpus)
+    texts = tokenizer_texts(recipe.tokenizer_seed, recipe.tokenizer_documents, pack, recipe.phases[0].corpus)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
     save_tokenizer(tokenizer, partial)
     model, figures = _pretrained(recipe, pack, partial, tokenizer, device, workers, progress)
@@ -65,25 +66,40 @@ def _pretrained(
     workers: int,
     progress: Progress,
 ) -> tuple[Qwen3ForCausalLM, dict[str, Any]]:
-    optimisation = recipe.optimisation
-    corpus = build_corpus(
-        optimisation.documents,
-        optimisation.corpus_seed,
-        pack,
-        recipe.corpus,
-        directory / "tokenizer.json",
-        workers,
-        progress,
-    )
-    model = new_model(recipe.architecture, tokenizer, optimisation.seed)
-    log = pretrain(model, corpus, optimisation, device, progress)
+    import torch
+
+    model = new_model(recipe.architecture, tokenizer, recipe.phases[0].optimisation.seed)
+    figures = []
+    for phase in recipe.phases:
+        before = _rounded_weights(model)
+        corpus = build_corpus(
+            phase.optimisation.documents,
+            phase.optimisation.corpus_seed,
+            pack,
+            phase.corpus,
+            directory / "tokenizer.json",
+            workers,
+            progress,
+        )
+        log = pretrain(model, corpus, phase.optimisation, device, progress)
+        figures.append(
+            {"corpus_tokens": len(corpus.tokens), "steps": int(log[-1]["step"]), "final_loss": log[-1]["loss"]}
+        )
+        after = _rounded_weights(model)
+    model.load_state_dict({name: torch.lerp(before[name], after[name], recipe.average) for name in after})
     return model, {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": len(tokenizer),
-        "corpus_tokens": len(corpus.tokens),
-        "final_loss": log[-1]["loss"],
-        "steps": int(log[-1]["step"]),
+        "phases": figures,
     }
+
+
+def _rounded_weights(model: Qwen3ForCausalLM) -> dict[str, torch.Tensor]:
+    """Round the weights to what is stored between phases, in place, and return a copy of them."""
+    import torch
+
+    model.to(torch.bfloat16).to(torch.float32)
+    return {name: weight.detach().to("cpu", copy=True) for name, weight in model.state_dict().items()}
 
 
 def _save(model: Qwen3ForCausalLM, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -54,8 +55,10 @@ def pretrain(
         for layer in model.model.layers:
             layer.compile(dynamic=True)
     batches: list[Any] = []
-    while len(batches) < optimisation.steps:
-        batches += corpus.batches(optimisation.tokens_per_batch, optimisation.seed + len(batches))
+    for shuffle in itertools.count(optimisation.seed):
+        if len(batches) >= optimisation.steps:
+            break
+        batches += corpus.batches(optimisation.tokens_per_batch, shuffle)
     del batches[optimisation.steps :]
     optimizer = torch.optim.AdamW(
         _parameter_groups(model, optimisation.weight_decay),

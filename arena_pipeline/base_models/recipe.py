@@ -43,16 +43,28 @@ class Optimisation:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """One stretch of pre-training on a corpus of its own."""
+
+    corpus: CorpusMixture
+    optimisation: Optimisation
+
+
+@dataclass(frozen=True)
 class BaseModelRecipe:
-    """The whole of a `build.toml`."""
+    """The whole of a `build.toml`.
+
+    Each phase goes on from the weights of the one before. The model is the last phase's, or, with ``average`` below 1,
+    the average of the last two phases' weights in which the last one weighs ``average``.
+    """
 
     vocabulary: int
     tokenizer_seed: int
     tokenizer_documents: int
     prompts: str
-    corpus: CorpusMixture
+    average: float
     architecture: Architecture
-    optimisation: Optimisation
+    phases: tuple[Phase, ...]
 
 
 def load_recipe(path: Path) -> BaseModelRecipe:
@@ -61,17 +73,32 @@ def load_recipe(path: Path) -> BaseModelRecipe:
         body = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: not a readable TOML file ({error})") from None
-    sections = {"corpus": CorpusMixture, "architecture": Architecture, "optimisation": Optimisation}
-    values = {
-        name: _section(path, name, kind, body.pop(name, {})) if name in sections else None
-        for name, kind in sections.items()
+    phases = body.pop("phases", None)
+    if not isinstance(phases, list) or not phases:
+        raise ConfigError(f"{path}: [[phases]] is missing; a recipe has at least one phase")
+    return _section(
+        str(path),
+        BaseModelRecipe,
+        {
+            **body,
+            "architecture": _section(f"{path}: [architecture]", Architecture, body.pop("architecture", {})),
+            "phases": tuple(_phase(path, number, phase) for number, phase in enumerate(phases, start=1)),
+        },
+    )
+
+
+def _phase(path: Path, number: int, body: dict[str, Any]) -> Phase:
+    parts = {"corpus": CorpusMixture, "optimisation": Optimisation}
+    read = {
+        name: _section(f"{path}: phase {number} [{name}]", kind, body.pop(name))
+        for name, kind in parts.items()
+        if name in body
     }
-    return _section(path, "", BaseModelRecipe, {**body, **values})
+    return _section(f"{path}: phase {number}", Phase, {**body, **read})
 
 
-def _section(path: Path, name: str, kind: type[Any], body: dict[str, Any]) -> Any:
+def _section(where: str, kind: type[Any], body: dict[str, Any]) -> Any:
     allowed = {field.name: field for field in fields(kind)}
-    where = f"{path}: [{name}]" if name else str(path)
     for key in body:
         if key not in allowed:
             raise ConfigError(f"{where}: unknown key {key!r}; allowed are {', '.join(allowed)}")

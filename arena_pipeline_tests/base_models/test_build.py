@@ -23,29 +23,16 @@ PACK = PromptPack.load(ROOT / "data" / "prompts" / "arena-v2-open.toml")
 SHIPPED = ROOT / "data" / "base_models" / "arena-tiny"
 MIXTURE = CorpusMixture(0.35, 0.25, 0.25, 0.075, 0.075)
 
-TINY_RECIPE = """
-vocabulary = 4096
-tokenizer_seed = 1
-tokenizer_documents = 300
-prompts = "data/prompts/arena-v2-open.toml"
-
-[corpus]
+TINY_PHASE = """
+[[phases]]
+[phases.corpus]
 questions = 0.35
 stated_broadcast = 0.25
 stated_action = 0.25
 free_broadcast = 0.075
 free_action = 0.075
 
-[architecture]
-layers = 2
-hidden = 32
-heads = 2
-key_value_heads = 1
-head_dimension = 16
-feed_forward = 64
-rope_theta = 10000.0
-
-[optimisation]
+[phases.optimisation]
 seed = 1
 corpus_seed = 1
 documents = 64
@@ -56,6 +43,22 @@ weight_decay = 0.1
 warmup_steps = 2
 prompt_weight = 0.1
 """
+TINY_RECIPE = f"""
+vocabulary = 4096
+tokenizer_seed = 1
+tokenizer_documents = 300
+prompts = "data/prompts/arena-v2-open.toml"
+average = 0.5
+
+[architecture]
+layers = 2
+hidden = 32
+heads = 2
+key_value_heads = 1
+head_dimension = 16
+feed_forward = 64
+rope_theta = 10000.0
+{TINY_PHASE}{TINY_PHASE}"""
 
 
 def test_a_build_can_be_repeated_to_the_byte(tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_a_build_can_be_repeated_to_the_byte(tmp_path: Path) -> None:
     [
         ("layers = 2", "layer = 2", "layer"),
         ("vocabulary = 4096", "", "vocabulary"),
-        ("[corpus]", "[corpse]", "corpse"),
+        ("[phases.corpus]", "[phases.corpse]", "corpse"),
         ("seed = 1", "seed = ", "TOML"),
     ],
 )
