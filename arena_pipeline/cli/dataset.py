@@ -55,9 +55,8 @@ def build(
     recorded.record("datasets", project.shown(out), pin, dataset.content_sha256, dataset.file_hashes)
     screen.line(f"{out}: {len(dataset.file_hashes)} files, content hash {dataset.content_sha256}")
     screen.line(_counts(manifest.examples_by_split, manifest.examples_by_phase))
-    screen.line(
-        f"equals its pin datasets.{pin}" if equals else f"no pin datasets.{pin} in data/pins.toml to compare with"
-    )
+    comparison = "equals its pin" if equals else "data/pins.toml has no pin to compare it with under the name"
+    screen.line(f"{comparison} datasets.{pin}")
     screen.line(f"hashes of its files recorded in {project.shown(project.recorded_pins)}")
     screen.json(
         {

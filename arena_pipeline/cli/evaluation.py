@@ -115,16 +115,13 @@ def _provider(
             max_new_tokens=serving.max_new_tokens,
             device=serving.device,
         )
-    scripts = [name for name in SCRIPT_NAMES if name != ORACLE]
-    if name != ORACLE and name.removeprefix(_SCRIPTED) not in scripts:
-        raise ConfigError(
-            f"--provider {name!r}: allowed are oracle, {', '.join(_SCRIPTED + script for script in scripts)} "
-            "and transformers"
-        )
+    scripts = {ORACLE: ORACLE, **{_SCRIPTED + script: script for script in SCRIPT_NAMES if script != ORACLE}}
+    if name not in scripts:
+        raise ConfigError(f"--provider {name!r}: allowed are {', '.join(scripts)} and transformers")
     for option, value in (("--model", model), ("--adapter", adapter)):
         if value is not None:
             raise ConfigError(f"{option} {value}: {name} has no weights; leave it out, or use --provider transformers")
-    return ScriptedProvider(name.removeprefix(_SCRIPTED))
+    return ScriptedProvider(scripts[name])
 
 
 def _show(screen: Screen, summary: Mapping[str, Any]) -> None:

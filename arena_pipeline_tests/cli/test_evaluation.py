@@ -1,0 +1,223 @@
+"""`arena eval` and `arena compare`: scripts and models outside Dagster; adapters on sealed cases only by the ledger."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arena_pipeline.experiments import load_experiment
+from arena_pipeline.provenance.files import read_json
+from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, Outcome, arena_process
+from arena_pipeline_tests.cli.models import BASE, add_adapter, add_base, add_experiment
+
+CASES = ("--manifest", "arena-dev:3")
+
+
+def test_the_oracle(arena: Arena, project: Path) -> None:
+    out = project / "oracle"
+    shown = arena("eval", "--provider", "oracle", "--out", out, *CASES)
+    assert (shown.status, shown.err) == (0, "")
+    assert "arena-dev:3, 3 cases" in shown.out
+    assert f"rows and summary are in {out}" in shown.out
+    summary = read_json(out / "summary.json")
+    assert {figures["mean_regret"] for figures in summary["conditions"].values()} == {0.0}
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 3
+
+    responses = {path.name: path.read_bytes() for path in out.glob("responses-*.jsonl")}
+    assert len(responses) == 2
+    again = arena("eval", "--provider", "oracle", "--out", out, *CASES, "--json")
+    assert again.json == summary
+    assert {path.name: path.read_bytes() for path in out.glob("responses-*.jsonl")} == responses
+
+
+def test_a_script_on_a_sealed_manifest(arena: Arena, project: Path) -> None:
+    arguments = ("--provider", "scripted:independent_local", "--manifest", "arena-frozen-60", "--json")
+    outcome = arena("eval", "--out", project / "local", *arguments)
+    assert outcome.json["model"]["name"] == "independent_local"
+    assert outcome.json["conditions"]["generated"]["mean_regret"] > 0
+    assert not (project / "storage" / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--provider", "orakel"), "'orakel': allowed are oracle, scripted:wait, scripted:independent_local"),
+        (("--provider", "scripted:oracle"), "'scripted:oracle': allowed are"),
+        (("--provider", "independent_local"), "allowed are"),
+        (("--manifest", "arena-test"), "manifest 'arena-test': allowed are arena-frozen-60"),
+        (("--manifest", "arena-dev:61"), "must be within 1..60"),
+        (("--experiment", "none"), "no file data/experiments/none.toml; there are: micro"),
+        (("--adapter", "x"), "--adapter x: oracle has no weights; leave it out, or use --provider transformers"),
+        (("--model", "x"), "--model x: oracle has no weights"),
+        (("--prompts", "x", "--dataset", "y"), "--dataset and --prompts: give one of them"),
+        (("--provider", "transformers", "--model", "none"), "none: not a base model (no config.json)"),
+        (("--batch-size", "0"), "'--batch-size'"),
+    ],
+)
+def test_wrong_usage(arena: Arena, project: Path, arguments: tuple[str, ...], message: str) -> None:
+    given = ("--provider", "oracle", "--out", "out", *CASES)
+    outcome = arena("eval", *given, *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.error
+    assert not Path("out").exists()
+
+
+def test_a_directory_of_another_evaluation_is_left_alone(arena: Arena, project: Path) -> None:
+    arena("eval", "--provider", "oracle", "--out", project / "out", *CASES)
+    before = (project / "out" / "summary.json").read_bytes()
+    outcome = arena("eval", "--provider", "scripted:wait", "--out", project / "out", *CASES)
+    assert outcome.status == 1
+    assert "this directory holds another evaluation (model differs)" in outcome.error
+    assert (project / "out" / "summary.json").read_bytes() == before
+
+
+def test_prompts_come_from_the_dataset_in_use(arena: Arena, project: Path) -> None:
+    pack = project / "other.toml"
+    text = (project / "data" / "prompts" / "arena-v2-open.toml").read_text()
+    pack.write_text(text.replace('version = "arena-v2-open"', 'version = "other"'))
+    built = ("dataset", "build", "--prompts", pack, "--seeds", 1, "--start-seed", 100_000)
+    arena(*built, "--out", project / "elsewhere")
+    arena(*built, "--out", project / "data" / "arena_sft_micro")
+
+    def version(*arguments: object) -> str:
+        name = "-".join(map(str, arguments)).replace("/", "_") or "default"
+        played = arena("eval", "--provider", "oracle", "--out", project / name, *CASES, *arguments, "--json")
+        return str(played.json["prompt_version"])
+
+    assert version() == "arena-v2-open"
+    assert version("--prompts", pack) == "other"
+    assert version("--dataset", project / "elsewhere") == "other"
+    assert version("--experiment", "micro") == "other"
+
+
+def test_a_model_and_its_adapter_are_compared(arena: Arena, project: Path) -> None:
+    base = add_base(project)
+    add_experiment(project, "mine", "micro", ("batch_size = 64", "batch_size = 64\nmax_new_tokens = 8"))
+    adapter = add_adapter(base, project / "adapter", seed=1)
+    played = ("eval", "--provider", "transformers", "--manifest", "arena-dev:2", "--experiment", "mine")
+    untouched = arena(*played, "--out", project / "base", "--json")
+    assert untouched.json["model"]["adapter_sha256"] is None
+    tuned = arena(*played, "--model", project / BASE, "--adapter", adapter, "--out", project / "sft", "--json")
+    assert tuned.json["model"]["base_sha256"] == untouched.json["model"]["base_sha256"]
+    assert tuned.json["model"]["adapter_sha256"]
+
+    compared = arena("compare", project / "base", project / "sft", "--json")
+    assert compared.json["cases"] == 2
+    assert compared.json["tuned_model"] == tuned.json["model"]
+    shown = arena("compare", project / "base", project / "sft")
+    assert "SFT - base on arena-dev:2, 2 cases" in shown.out
+    assert "generated minus dropped (SFT)" in shown.out
+
+    rows = project / "sft" / "rows.jsonl"
+    rows.write_text(rows.read_text().replace('"reward":', '"reward":1', 1))
+    broken = arena("compare", project / "base", project / "sft")
+    assert broken.status == 1
+    assert "rows.jsonl:1: " in broken.error
+
+
+def test_what_cannot_be_compared(arena: Arena, project: Path) -> None:
+    for name, cases in (("oracle", "arena-dev:2"), ("wait", "arena-dev:2"), ("other", "arena-dev:3")):
+        script = "oracle" if name != "wait" else "scripted:wait"
+        arena("eval", "--provider", script, "--out", project / name, "--manifest", cases)
+    assert "the models differ in name" in arena("compare", project / "oracle", project / "wait").error
+    assert "manifest is 'arena-dev:2' for the base" in arena("compare", project / "oracle", project / "other").error
+    missing = arena("compare", project / "oracle", project / "none")
+    assert missing.status == 1
+    assert "none/evaluation.json: no such file" in missing.error
+
+
+@pytest.fixture
+def sealed(project: Path, arena: Arena) -> Path:
+    """Two adapters, and an experiment whose sealed manifest they may play, a few requests at a time."""
+    base = add_base(project)
+    add_experiment(
+        project,
+        "mine",
+        "tiny-cpu",
+        ("batch_size = 64", "batch_size = 4\nmax_new_tokens = 1"),
+        ("arena_sft_stage1", "mine"),
+    )
+    arena("dataset", "build", "--out", project / "data" / "mine", "--seeds", 2, "--start-seed", 100_000)
+    for seed in (1, 2):
+        add_adapter(base, project / f"adapter-{seed}", seed)
+    return project
+
+
+PLAYED = ("--provider", "transformers", "--manifest", "arena-frozen-60")
+
+
+def interrupted(project: Path, *arguments: object) -> Outcome:
+    """Run a command in a process of its own and interrupt it when its first batch of replies is on disk."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    store = project / "out" / "responses-broadcast.jsonl"
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        while not store.exists() or store.read_bytes().count(b"\n") < 2:
+            assert child.poll() is None, child.communicate()
+        child.send_signal(signal.SIGINT)
+        found, error = child.communicate(timeout=60)
+    return Outcome(child.returncode, found, error)
+
+
+def test_an_adapter_opens_the_sealed_manifest_once(arena: Arena, sealed: Path) -> None:
+    command = ("eval", *PLAYED, "--experiment", "mine", "--out", sealed / "out", "--adapter")
+    first = interrupted(sealed, *command, sealed / "adapter-1")
+    assert first.status == 130
+    assert first.error.endswith("run the same command again: it goes on after the last batch")
+    assert "opening 1 of sealed set " in first.out
+    stored = (sealed / "out" / "responses-broadcast.jsonl").read_bytes()
+
+    opening = arena("ledger", "show", "--json").json[0]
+    assert opening["experiment_name"] == "mine"
+    assert opening["experiment_identity"] == load_experiment("mine", sealed).identity
+    assert opening["run_id"].startswith("arena-eval-")
+    assert opening["completed_at"] is None
+
+    shutil.rmtree(sealed / "out")
+    second = arena(*command, sealed / "adapter-2")
+    assert second.status == 1
+    assert (
+        f"was opened for experiment mine on {opening['opened_at']} by adapter {opening['adapter_sha256']}"
+        in second.error
+    )
+    assert not (sealed / "out").exists()
+
+    resumed = interrupted(sealed, *command, sealed / "adapter-1")
+    assert "opening 1 of sealed set " in resumed.out
+    assert (sealed / "out" / "responses-broadcast.jsonl").read_bytes().startswith(stored)
+    assert len(arena("ledger", "show", "--json").json) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "sealed, and opens once for an experiment; name it with --experiment"),
+        (("--experiment", "mine", "--manifest", "arena-frozen-60:5"), "mine opens arena-frozen-60, all of it"),
+        (("--experiment", "mine", "--manifest", "arena-eval-600"), "mine opens arena-frozen-60, all of it"),
+        (("--experiment", "micro"), "micro opens arena-dev, all of it"),
+        (("--experiment", "mine", "--batch-size", "8"), "--batch-size: an experiment's sealed manifest is played as"),
+        (("--experiment", "mine", "--prompts", "{root}/data/prompts/arena-v2-open.toml"), "--prompts: an experiment's"),
+        (("--experiment", "mine", "--model", f"{{root}}/{BASE}"), "--model: an experiment's sealed manifest"),
+    ],
+)
+def test_an_adapter_cannot_play_sealed_cases_otherwise(
+    arena: Arena, sealed: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    given = [argument.format(root=sealed) for argument in arguments]
+    model = () if "mine" in given else ("--model", sealed / BASE)
+    outcome = arena("eval", *PLAYED, "--adapter", sealed / "adapter-1", "--out", sealed / "out", *model, *given)
+    assert outcome.status == 2
+    assert message in outcome.error
+    assert not (sealed / "out").exists()
+    assert arena("ledger", "show", "--json").json == []
+
+
+def test_an_evaluation_in_a_process_of_its_own(project: Path) -> None:
+    outcome = arena_process("eval", "--provider", "oracle", "--out", project / "out", *CASES, "--json", cwd=project)
+    assert (outcome.status, outcome.json["cases"]) == (0, 3)
