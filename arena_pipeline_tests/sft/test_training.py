@@ -108,12 +108,8 @@ def test_checkpoints_are_whole_adapters_that_name_no_place(straight: Path, stand
     assert losses == sorted(losses, reverse=True)
     directories = sorted(path.name for path in (straight / "output" / "checkpoints").iterdir())
     assert directories == ["step-000002", "step-000004", "step-000006"]
-    assert sorted(path.name for path in straight.iterdir()) == [
-        "checkpoints",
-        "run.json",
-        "timings.json",
-        "training.json",
-    ]
+    assert sorted(path.name for path in straight.iterdir()) == ["output", "run.json", "timings.json"]
+    assert sorted(path.name for path in (straight / "output").iterdir()) == ["checkpoints", "training.json"]
     for entry, name in zip(record["checkpoints"], directories, strict=True):
         directory = straight / "output" / "checkpoints" / name
         assert sorted(path.name for path in directory.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
