@@ -1,0 +1,1 @@
+"""What assets and checks share: stores, access to the event log, metadata, progress."""

@@ -1,0 +1,92 @@
+"""When the sealed sets open for an experiment, and what holds once they have (evaluation spec, "The sealed sets open once")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from arena_pipeline.assets.descriptions import read_rows
+from arena_pipeline.assets.training import SELECTION_FILE, VALIDATION_FILE
+from arena_pipeline.errors import SealedSetRefused
+from arena_pipeline.evaluation.evidence import ArenaEvidence
+from arena_pipeline.evaluation.verdict import OPENING_FIELDS, development_gates
+from arena_pipeline.provenance.artifacts import Artifact
+from arena_pipeline.provenance.ledger import Opening, sealed_set_sha256
+from arena_pipeline.resources.reader import Reader
+from arena_pipeline.resources.stage import Outcome, Stage, Work
+
+CLOSED_FILE = "closed.json"
+OPENING_FILE = "opening.json"
+TEST_SCORES = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSet:
+    """A sealed set by its hash, or why it stays closed for this experiment."""
+
+    sha256: str
+    closed_because: str = ""
+
+
+def sealed_set(reader: Reader, artifacts: Mapping[str, Artifact]) -> str:
+    """The hash of the sealed set of an experiment: the test split's seeds and the manifest of the verdict."""
+    test_rows = reader.dataset(artifacts["arena_sft_dataset"]).rows("test")
+    manifest = reader.recorded_manifest(artifacts["frozen_manifest"], "sealed")
+    return sealed_set_sha256((row.seed for row in test_rows), manifest.sha256)
+
+
+def reason_to_stay_closed(reader: Reader, artifacts: Mapping[str, Artifact]) -> str:
+    """Why nothing sealed is opened, or "": a checkpoint must be eligible and the gates must pass on development.
+
+    A rehearsal has no sealed cases; it opens what it has in their place, so that opening is rehearsed too.
+    """
+    chosen = artifacts["selected_checkpoint"]
+    if chosen.read_json(SELECTION_FILE)["selected_step"] is None:
+        return "no checkpoint was eligible on validation, so nothing sealed was opened"
+    if not reader.experiment.result:
+        return ""
+    gates = development_gates(
+        chosen.read_json(VALIDATION_FILE), development_evidence(artifacts), reader.project.gate_policy()
+    )
+    failed = [gate.name for gate in gates if not gate.passed]
+    if failed:
+        return (
+            f"{', '.join(failed)} did not pass on validation and the development manifest, so nothing sealed was opened"
+        )
+    return ""
+
+
+def development_evidence(artifacts: Mapping[str, Artifact]) -> ArenaEvidence:
+    """Base and tuned model on the development manifest, beside the baselines."""
+    return ArenaEvidence(
+        read_rows(artifacts["base_dev_evaluation"]),
+        read_rows(artifacts["sft_dev_evaluation"]),
+        artifacts["scripted_baselines"].read_json("development.json"),
+    )
+
+
+def closed_because(artifact: Artifact) -> str:
+    """What an artifact of a sealed stage says of why nothing was opened; "" if it was."""
+    return str(artifact.read_json(CLOSED_FILE)["because"]) if CLOSED_FILE in artifact.files else ""
+
+
+def opening_facts(opening: Opening) -> dict[str, Any]:
+    """What was fixed when a sealed set was opened."""
+    return {name: value for name, value in opening.to_dict().items() if name in OPENING_FIELDS}
+
+
+def obtain_opened(
+    stage: Stage, opening: Opening, compute: Callable[[Work], None], config: Mapping[str, Any]
+) -> Outcome:
+    """``Stage.obtain`` for an opened set: once its result is recorded, that result is returned and nothing is asked.
+
+    Raises ``SealedSetRefused`` if the recorded result is not in the store any more.
+    """
+    if opening.complete and stage.store.find(stage.asset, stage.key(config)) is None:
+        raise SealedSetRefused(
+            f"sealed set {opening.sealed_set}: opened for experiment {opening.experiment_name} and completed on "
+            f"{opening.completed_at}, but the recorded result of {stage.asset} is not in {stage.store.root}; "
+            "restore it there: a sealed set is not asked twice"
+        )
+    return stage.obtain(compute, config=config)

@@ -1,0 +1,164 @@
+"""[verdict] Every gate from saved responses, and a card for the adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dagster import MaterializeResult
+
+from arena_pipeline.assets.card import CARD_FILE, FILES_FILE, adapter_files, write_card
+from arena_pipeline.assets.descriptions import describe_verdict, read_rows
+from arena_pipeline.assets.sealed import (
+    OPENING_FILE,
+    TEST_SCORES,
+    closed_because,
+    development_evidence,
+)
+from arena_pipeline.assets.stages import stage_asset
+from arena_pipeline.assets.training import ADAPTER, SELECTION_FILE, VALIDATION_FILE
+from arena_pipeline.evaluation.evidence import ArenaEvidence, Evidence, SealedEvidence
+from arena_pipeline.evaluation.runner import ACTION_RESPONSES_FILE, BROADCAST_RESPONSES_FILE, ROWS_FILE
+from arena_pipeline.evaluation.runner import SUMMARY_FILE as ARENA_SUMMARY_FILE
+from arena_pipeline.evaluation.verdict import build_verdict
+from arena_pipeline.provenance.artifacts import Artifact
+from arena_pipeline.provenance.files import write_json, write_text
+from arena_pipeline.provenance.hashing import sha256_json
+from arena_pipeline.resources.metadata import markdown, table
+from arena_pipeline.resources.reader import Reader
+from arena_pipeline.resources.stage import Stage, Work
+from arena_pipeline.serving.adapters import adapter_sha256
+from arena_pipeline.sft.scoring import RESPONSES_FILE, SUMMARY_FILE, VERDICTS_FILE
+
+GROUP: Final = "verdict"
+VERDICT_FILE: Final = "verdict.json"
+VERDICT_CODE: Final = "arena-verdict-v1.1"
+
+EVIDENCE: Final = (
+    "arena_sft_dataset",
+    "frozen_manifest",
+    "base_model",
+    "scripted_baselines",
+    "base_dev_evaluation",
+    "base_arena_evaluation",
+    "selected_checkpoint",
+    "sft_dev_evaluation",
+    "test_evaluation",
+    "sft_arena_evaluation",
+)
+"""All that a verdict follows from."""
+
+
+@stage_asset(
+    group=GROUP,
+    code_version=VERDICT_CODE,
+    kinds={"python", "json"},
+    inputs=EVIDENCE,
+    after=["communication_comparison"],
+)
+def gate_verdicts(stage: Stage) -> MaterializeResult[Any]:
+    """Every gate's verdict, computed from saved responses; it is also what completes the opening in the ledger."""
+    policy = stage.project.gate_policy()
+    verdict = build_verdict(gather_evidence(stage, stage.inputs))
+    outcome = stage.obtain(
+        lambda work: write_json(work.out / VERDICT_FILE, verdict),
+        config={"policy_sha256": policy.sha256, "experiment": stage.experiment.name, "result": stage.experiment.result},
+    )
+    opening = complete_opening(stage, outcome.artifact)
+    described = describe_verdict(outcome.artifact.read_json(VERDICT_FILE))
+    return stage.materialize(outcome, {**described, **opening})
+
+
+def gather_evidence(reader: Reader, artifacts: Mapping[str, Artifact]) -> Evidence:
+    """The evidence that a verdict follows from, out of the artifacts of ``EVIDENCE``."""
+    dataset = reader.dataset(artifacts["arena_sft_dataset"])
+    chosen, tested = artifacts["selected_checkpoint"], artifacts["test_evaluation"]
+    experiment = reader.experiment
+    because = closed_because(tested)
+    opening = None if because else tested.read_json(OPENING_FILE)
+    return Evidence(
+        experiment=experiment.name,
+        code_version=VERDICT_CODE,
+        policy=reader.project.gate_policy(),
+        dataset_version=str(dataset.rows("train")[0].metadata["dataset_version"]),
+        dataset_sha256=dataset.content_sha256,
+        manifest_sha256=reader.recorded_manifest(artifacts["frozen_manifest"], "sealed").sha256,
+        base_sha256=reader.base_model(artifacts["base_model"]).sha256,
+        adapter_sha256=adapter_sha256(chosen.path / ADAPTER),
+        selection=chosen.read_json(SELECTION_FILE),
+        validation=chosen.read_json(VALIDATION_FILE),
+        development=development_evidence(artifacts),
+        sealed=None if opening is None else _sealed_evidence(artifacts, opening["ordinal"]),
+        closed_because=because,
+        result=experiment.result,
+        openings=[] if opening is None else opening["openings"],
+        openings_elsewhere=[] if opening is None else opening["openings_elsewhere"],
+    )
+
+
+def _sealed_evidence(artifacts: Mapping[str, Artifact], ordinal: int) -> SealedEvidence:
+    arena = ArenaEvidence(
+        read_rows(artifacts["base_arena_evaluation"]),
+        read_rows(artifacts["sft_arena_evaluation"]),
+        artifacts["scripted_baselines"].read_json("sealed.json"),
+    )
+    return SealedEvidence(artifacts["test_evaluation"].read_json(f"{TEST_SCORES}/{SUMMARY_FILE}"), arena, ordinal)
+
+
+def completion_hashes(artifacts: Mapping[str, Artifact], verdict: Artifact) -> dict[str, str]:
+    """What the ledger records when an opening is complete: the hashes of all that it led to."""
+    tested, played = artifacts["test_evaluation"].files, artifacts["sft_arena_evaluation"].files
+
+    def of(test_file: str, *arena_files: str) -> str:
+        name = f"{TEST_SCORES}/{test_file}"
+        return sha256_json(
+            {f"test/{test_file}": tested[name]} | {f"arena/{file}": played[file] for file in arena_files}
+        )
+
+    return {
+        "responses": of(RESPONSES_FILE, BROADCAST_RESPONSES_FILE, ACTION_RESPONSES_FILE),
+        "rows": of(VERDICTS_FILE, ROWS_FILE),
+        "summaries": of(SUMMARY_FILE, ARENA_SUMMARY_FILE),
+        "verdict": verdict.files[VERDICT_FILE],
+    }
+
+
+def complete_opening(stage: Stage, verdict: Artifact) -> dict[str, Any]:
+    """Record in the ledger what the opening led to; nothing where nothing was opened."""
+    tested = stage.inputs["test_evaluation"]
+    if closed_because(tested):
+        return {}
+    adapter = adapter_sha256(stage.inputs["selected_checkpoint"].path / ADAPTER)
+    ledger = stage.ledger.ledger
+    opening = ledger.require(tested.read_json(OPENING_FILE)["sealed_set"], stage.experiment.identity, adapter)
+    # An experiment of another name and the same settings opened it first: its verdict is the one that is recorded.
+    if opening.experiment_name == stage.experiment.name:
+        opening = ledger.complete(opening, **completion_hashes(stage.inputs, verdict))
+    return {"ledger_row": table([opening.to_dict()])}
+
+
+@stage_asset(
+    group=GROUP,
+    code_version="card-1",
+    kinds={"markdown"},
+    inputs=["arena_sft_dataset", "base_model", "lora_checkpoints", "selected_checkpoint", "gate_verdicts"],
+)
+def adapter_card(stage: Stage) -> MaterializeResult[Any]:
+    """A card for whoever is handed the adapter: base, data, recipe, gates, limits, how to load it, every file's hash."""
+    config = stage.experiment.slice("name", "description", "recipe", "base_model.name", "dataset.directory")
+
+    def write(work: Work) -> None:
+        write_json(work.out / FILES_FILE, adapter_files(stage.inputs["selected_checkpoint"]))
+        write_text(work.out / CARD_FILE, write_card(stage.experiment, stage.inputs))
+
+    outcome = stage.obtain(write, config=config)
+    card = outcome.artifact.read_bytes(CARD_FILE).decode("utf-8")
+    files = outcome.artifact.read_json(FILES_FILE)
+    return stage.materialize(
+        outcome,
+        {
+            "card": markdown(card),
+            "adapter_files": table([{"file": name, "sha256": sha256} for name, sha256 in files["files"].items()]),
+            "adapter_sha256": files["adapter_sha256"],
+        },
+    )
