@@ -25,7 +25,7 @@ from arena_pipeline.errors import ArenaError
 from arena_pipeline.experiments import EXPERIMENTS as EXPERIMENTS_FOLDER
 from arena_pipeline.experiments import list_experiments, load_experiment
 from arena_pipeline.progress import Progress, silent
-from arena_pipeline.resources.execution import RunResult, materialize_lineage
+from arena_pipeline.resources.execution import EventListener, RunResult, materialize_lineage
 from arena_pipeline.resources.locations import project_root
 from arena_pipeline.resources.partitions import EXPERIMENTS
 from arena_pipeline.resources.stores import ArtifactStoreResource, LedgerResource, ProjectResource
@@ -100,12 +100,14 @@ def run_lineage(
     root: Path | None = None,
     progress: Progress = silent,
     instance: DagsterInstance | None = None,
+    on_event: EventListener | None = None,
 ) -> RunResult:
     """Materialize an experiment's lineage, or what leads up to the asset ``until``, with its checks, in this process.
 
     ``root`` is the project (ARENA_PROJECT_DIR or this clone if left out), ``progress`` gets what the steps report.
-    Without ``instance`` the one of the project is used. What was computed before is verified and reused. Failures are
+    Without ``instance`` the one of the project is used; ``on_event`` gets every entry of the event log as it is written,
+    which then goes to no other output. What was computed before is verified and reused. Failures are
     in the result; raises ``ConfigError`` for an unknown asset, or for an experiment that is not there or not valid.
     """
     job = build_definitions().resolve_job_def(JOB_NAME)
-    return materialize_lineage(job, experiment, until, root, progress, instance)
+    return materialize_lineage(job, experiment, until, root, progress, instance, on_event)

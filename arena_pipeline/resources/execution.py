@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from uuid import uuid4
 
-from dagster import AssetKey, AssetSelection, DagsterInstance, ExecuteInProcessResult, JobDefinition
+from dagster import AssetKey, AssetSelection, DagsterInstance, EventLogEntry, ExecuteInProcessResult, JobDefinition
 from dagster._core.execution.plan.objects import StepFailureData
 
 from arena_pipeline import errors
@@ -21,6 +22,11 @@ from arena_pipeline.resources.locations import project_root, storage_directory
 from arena_pipeline.resources.partitions import add_experiments
 from arena_pipeline.resources.progress import attach
 from arena_pipeline.resources.stores import ArtifactStoreResource
+
+EventListener = Callable[[EventLogEntry], None]
+
+_QUIET: Final = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""For a caller who follows the events: they are then not written to standard error too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +56,25 @@ def materialize_lineage(
     root: Path | None,
     progress: Progress,
     instance: DagsterInstance | None,
+    on_event: EventListener | None,
 ) -> RunResult:
     """Run ``job`` for an experiment; see ``jobs.run_lineage``."""
+    run_id = str(uuid4())
     with _environment(root):
         load_experiment(experiment, project_root())
         selection = _up_to(job, until)
         with nullcontext(instance) if instance else open_instance() as used:
             add_experiments(used, [experiment])
+            if on_event is not None:
+                used.add_event_listener(run_id, on_event)
             with attach(progress):
                 result = job.execute_in_process(
-                    instance=used, partition_key=experiment, asset_selection=selection, raise_on_error=False
+                    run_config=None if on_event is None else _QUIET,
+                    instance=used,
+                    partition_key=experiment,
+                    asset_selection=selection,
+                    raise_on_error=False,
+                    run_id=run_id,
                 )
             return _reduce(result, used, experiment)
 
