@@ -105,9 +105,9 @@ def run_lineage(
     """Materialize an experiment's lineage, or what leads up to the asset ``until``, with its checks, in this process.
 
     ``root`` is the project (ARENA_PROJECT_DIR or this clone if left out), ``progress`` gets what the steps report.
-    Without ``instance`` the one of the project is used; ``on_event`` gets every entry of the event log as it is written,
-    which then goes to no other output. What was computed before is verified and reused. Failures are
-    in the result; raises ``ConfigError`` for an unknown asset, or for an experiment that is not there or not valid.
+    Without ``instance`` the one of the project is used. ``on_event`` gets every entry of the event log as it is
+    written, which then goes to no other output. What was computed before is verified and reused. Failures are in the
+    result; raises ``ConfigError`` for an unknown asset, or for an experiment that is not there or not valid.
     """
     job = build_definitions().resolve_job_def(JOB_NAME)
     return materialize_lineage(job, experiment, until, root, progress, instance, on_event)
