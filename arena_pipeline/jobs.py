@@ -44,8 +44,8 @@ RESOURCES: Final[Mapping[str, Any]] = {
 def run_tags(experiment: str) -> dict[str, str]:
     """Tags of an experiment's runs: those that need a GPU wait for one another in the queue.
 
-    Run tags, because the queue sees no others (known trouble 42); and not a pool, which would sit on the assets of every
-    experiment, so that one without a GPU would wait behind one with it.
+    Run tags, because the queue sees no others (known trouble 42); and not a pool, which would sit on the assets of
+    every experiment, so that one without a GPU would wait behind one with it.
     """
     try:
         needs_gpu = load_experiment(experiment, project_root()).machine.gpu

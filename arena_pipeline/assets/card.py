@@ -16,8 +16,7 @@ CARD_FILE: Final = "README.md"
 FILES_FILE: Final = "adapter-files.json"
 
 _LIMITS: Final = (
-    "It answers the two prompts of this project's arena (BROADCAST and ACT) with the very texts it was trained on; "
-    "under other prompts nothing was measured.",
+    "It answers this project's two prompts, BROADCAST and ACT; under other prompts nothing was measured.",
     "It was measured with greedy decoding, thinking disabled and at most 224 new tokens; sampling was not measured.",
     "Its training labels imitate a local policy and exact solutions; it was not trained by playing.",
 )
@@ -68,7 +67,7 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
         "\n".join(f"- {limit}" for limit in (*_LIMITS, *verdict["notes"])),
         "## How to load it",
         f"```python\n{_EXAMPLE.format(base=experiment.base_model.path)}```",
-        f"`arena lineage selected_checkpoint --experiment {experiment.name}` names the adapter's folder and proves its bytes.",
+        f"`arena lineage selected_checkpoint --experiment {experiment.name}` names the adapter's folder and proves it.",
         "## Files",
         _table(("file", "SHA-256"), list(files["files"].items())),
     ]

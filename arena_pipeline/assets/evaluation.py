@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dagster import MaterializeResult
@@ -150,7 +151,7 @@ def communication_comparison(stage: Stage) -> MaterializeResult[Any]:
     return stage.materialize(outcome, describe_comparison(found))
 
 
-def comparisons(artifacts: dict[str, Artifact], alpha: float) -> dict[str, dict[str, Any]]:
+def comparisons(artifacts: Mapping[str, Artifact], alpha: float) -> dict[str, dict[str, Any]]:
     """The comparisons that can be made, by the file that holds them."""
     base, tuned = artifacts["base_dev_evaluation"], artifacts["sft_dev_evaluation"]
     found = {DEVELOPMENT_FILE: compare(read_rows(base), read_rows(tuned), alpha=alpha)}

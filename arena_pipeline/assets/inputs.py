@@ -73,10 +73,12 @@ def _build(stage: Stage) -> None:
 
 
 def _describe_dataset(dataset: Dataset, stage: Stage) -> dict[str, Any]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for split in SPLITS:
         phases = Counter(row.phase for row in dataset.rows(split))
-        rows.append({"split": split, "rows": len(dataset.rows(split)), **{phase: phases[phase] for phase in phases}})
+        rows.append(
+            {"split": split, "rows": len(dataset.rows(split)), "ACT": phases["ACT"], "BROADCAST": phases["BROADCAST"]}
+        )
     name = dataset_name(dataset, stage.experiment)
     return {
         "content_sha256": dataset.content_sha256,

@@ -1,9 +1,11 @@
-"""When the sealed sets open for an experiment, and what holds once they have (evaluation spec, "The sealed sets open once")."""
+"""When the sealed sets open for an experiment, and what holds once they have.
+
+Source: evaluation specification, "Order" and "The sealed sets open once".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from arena_pipeline.assets.descriptions import read_rows
@@ -19,14 +21,6 @@ from arena_pipeline.resources.stage import Outcome, Stage, Work
 CLOSED_FILE = "closed.json"
 OPENING_FILE = "opening.json"
 TEST_SCORES = "test"
-
-
-@dataclass(frozen=True, slots=True)
-class SealedSet:
-    """A sealed set by its hash, or why it stays closed for this experiment."""
-
-    sha256: str
-    closed_because: str = ""
 
 
 def sealed_set(reader: Reader, artifacts: Mapping[str, Artifact]) -> str:
@@ -51,9 +45,7 @@ def reason_to_stay_closed(reader: Reader, artifacts: Mapping[str, Artifact]) -> 
     )
     failed = [gate.name for gate in gates if not gate.passed]
     if failed:
-        return (
-            f"{', '.join(failed)} did not pass on validation and the development manifest, so nothing sealed was opened"
-        )
+        return f"{', '.join(failed)} did not pass on validation and on development cases, so nothing sealed was opened"
     return ""
 
 

@@ -144,7 +144,7 @@ def complete_opening(stage: Stage, verdict: Artifact) -> dict[str, Any]:
     inputs=["arena_sft_dataset", "base_model", "lora_checkpoints", "selected_checkpoint", "gate_verdicts"],
 )
 def adapter_card(stage: Stage) -> MaterializeResult[Any]:
-    """A card for whoever is handed the adapter: base, data, recipe, gates, limits, how to load it, every file's hash."""
+    """A card for whoever is handed the adapter: base, data, recipe, gates, limits, loading, and every file's hash."""
     config = stage.experiment.slice("name", "description", "recipe", "base_model.name", "dataset.directory")
 
     def write(work: Work) -> None:

@@ -20,7 +20,7 @@ TOLERANCE: Final = 1e-9
 def baselines_recomputed(reader: Reader) -> dict[str, Any]:
     """Every policy plays every case again; every figure is the saved one, and the optimum's regret is 0."""
     artifact, manifests = reader.artifact("scripted_baselines"), reader.artifact("frozen_manifest")
-    shown = {}
+    shown: dict[str, Any] = {}
     for which in ("sealed", "development"):
         manifest = reader.recorded_manifest(manifests, which)
         repeats = reader.experiment.evaluation.random_repeats

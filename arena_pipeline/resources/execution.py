@@ -116,7 +116,8 @@ def _up_to(job: JobDefinition, until: str | None) -> list[AssetKey] | None:
 
 
 def _reduce(result: ExecuteInProcessResult, instance: DagsterInstance, experiment: str) -> RunResult:
-    reused, computed = [], []
+    reused: list[str] = []
+    computed: list[str] = []
     for event in result.get_asset_materialization_events():
         materialization = event.step_materialization_data.materialization
         was_there = materialization.metadata["reused"].value
@@ -133,9 +134,16 @@ def _reduce(result: ExecuteInProcessResult, instance: DagsterInstance, experimen
         verdict = artifact("gate_verdicts").read_json("verdict.json")
         adapter_path = artifact("selected_checkpoint").path / "adapter"
     return RunResult(
-        experiment, result.success, result.run_id, verdict, verdict_path, adapter_path, reused, computed,
-        _failures(result),
-    )  # fmt: skip
+        experiment=experiment,
+        success=result.success,
+        run_id=result.run_id,
+        verdict=verdict,
+        verdict_path=verdict_path,
+        adapter_path=adapter_path,
+        reused=reused,
+        computed=computed,
+        failures=_failures(result),
+    )
 
 
 def _failures(result: ExecuteInProcessResult) -> list[str]:

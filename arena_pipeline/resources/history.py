@@ -42,7 +42,7 @@ BLOCKING_CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "adapter_card": ("files",),
     }
 )
-"""Asset -> its blocking checks. Whoever reads the asset's artifact requires all of them on that very materialization."""
+"""Asset -> its blocking checks. Whoever reads the asset's artifact requires them on that very materialization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,5 @@ def require_checks(instance: DagsterInstance, materialization: Materialization, 
                 f"materialize {asset} with its checks"
             )
         if history[0].status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
-            raise EvaluationError(
-                f"{asset}, experiment {partition}: its check {name} failed: {evaluation.description or 'no reason given'}"
-            )
+            reason = evaluation.description or "no reason given"
+            raise EvaluationError(f"{asset}, experiment {partition}: its check {name} failed: {reason}")

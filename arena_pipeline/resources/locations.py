@@ -19,7 +19,7 @@ def project_root() -> Path:
 
     Raises ``ConfigError`` if it holds no ``data/pins.toml``.
     """
-    root = Path(os.path.abspath(os.environ.get("ARENA_PROJECT_DIR") or _CLONE))
+    root = Path(os.environ.get("ARENA_PROJECT_DIR") or _CLONE).absolute()
     if not (root / PINS_FILE).is_file():
         raise ConfigError(f"{root}: no {PINS_FILE} there; name the folder of a clone in ARENA_PROJECT_DIR")
     return root
@@ -27,7 +27,7 @@ def project_root() -> Path:
 
 def storage_directory() -> Path:
     """Everything that runs write: ARENA_STORAGE_DIR, else ``storage`` below the project."""
-    return Path(os.path.abspath(os.environ.get("ARENA_STORAGE_DIR") or project_root() / "storage"))
+    return Path(os.environ.get("ARENA_STORAGE_DIR") or project_root() / "storage").absolute()
 
 
 def ledger_address() -> str:
