@@ -14,6 +14,8 @@ from arena_pipeline.cli import (
     housekeeping,
     judgement,
     ledger,
+    lineage,
+    status,
     verification,
     web,
 )
@@ -26,16 +28,24 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="arena",
-    help="From pinned data to a verdict: the promotion pipeline for LoRA fine-tunes of communicating agents.\n\n"
-    "Without a command: where each experiment stands, and what comes next.",
-    epilog="Example: arena run --experiment tiny-cpu",
-    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (web, judgement, evaluation, dataset, verification, experiments, ledger, housekeeping, base_model):
+for module in (
+    status,
+    lineage,
+    web,
+    judgement,
+    evaluation,
+    dataset,
+    verification,
+    experiments,
+    ledger,
+    housekeeping,
+    base_model,
+):
     module.add_to(app)
 
 
@@ -46,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     and keeps its traceback.
     """
     try:
-        status = app(list(arguments), prog_name="arena", standalone_mode=False)
+        returned = app(list(arguments), prog_name="arena", standalone_mode=False)
     except ConfigError as error:
         complain(error)
         return USAGE
@@ -65,4 +75,4 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         complain("stopped: nothing was answered")
         return INTERRUPTED
-    return status if isinstance(status, int) else 0
+    return returned if isinstance(returned, int) else 0

@@ -9,6 +9,7 @@ import typer
 
 from arena_pipeline.cli.project import find_project
 from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
+from arena_pipeline.errors import PinMismatch
 
 if TYPE_CHECKING:
     from arena_pipeline.sft.audit_report import AuditReport
@@ -50,13 +51,19 @@ def build(
         manifest = build_dataset(out, pack, seeds, start_seed, workers, progress)
     dataset = load_dataset(out)
     pin = dataset_pin_name(pack.version, seeds, start_seed)
-    equals = Pins.load(project.pins_file).expect("datasets", pin, dataset.content_sha256, out, allow_new=True)
+    pins = Pins.load(project.pins_file)
+    equals = pins.expect("datasets", pin, dataset.content_sha256, out, allow_new=True)
     recorded = RecordedPins(project.recorded_pins)
     recorded.record("datasets", project.shown(out), pin, dataset.content_sha256, dataset.file_hashes)
     screen.line(f"{out}: {len(dataset.file_hashes)} files, content hash {dataset.content_sha256}")
     screen.line(_counts(manifest.examples_by_split, manifest.examples_by_phase))
     comparison = "equals its pin" if equals else "data/pins.toml has no pin to compare it with under the name"
     screen.line(f"{comparison} datasets.{pin}")
+    try:
+        pins.expect_files("datasets", pin, dataset.file_hashes, out)
+    except PinMismatch as error:
+        # The rows are the pinned ones: what differs is the manifest's note of how many processes made them.
+        screen.line(f"{error.file} differs from its pin; a run needs the dataset as --workers 1 builds it", "yellow")
     screen.line(f"hashes of its files recorded in {project.shown(project.recorded_pins)}")
     screen.json(
         {

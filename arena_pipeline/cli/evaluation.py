@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arena_pipeline.cli.players import player
 from arena_pipeline.cli.project import DEFAULT_EXPERIMENT, Project, find_project
 from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
 from arena_pipeline.cli.sealed import open_sealed_set
@@ -16,9 +17,6 @@ from arena_pipeline.errors import ConfigError
 if TYPE_CHECKING:
     from arena_pipeline.arena.prompts import PromptPack
     from arena_pipeline.experiments import Experiment
-    from arena_pipeline.serving.requests import Provider
-
-_SCRIPTED = "scripted:"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,16 +66,17 @@ def evaluate(
     pack = _pack(project, settings, dataset, prompts)
     size = settings.serving.batch_size if batch_size is None else batch_size
     screen = Screen(as_json)
-    player = _provider(provider, project, settings, model, adapter, size)
-    opened = None
-    if is_sealed(cases) and not plays_freely(player.identity):
-        options = {"--model": model, "--dataset": dataset, "--prompts": prompts, "--batch-size": batch_size}
-        given = [name for name, value in options.items() if value is not None]
-        opening = open_sealed_set(project, settings if experiment else None, manifest, player.identity, given)
-        opened = opening.adapter_sha256
-        screen.line(f"opening {opening.ordinal} of sealed set {opening.sealed_set}, in the ledger", "yellow")
-    with screen.progress() as progress, interruptible("run the same command again: it goes on after the last batch"):
-        result = play(out, manifest, pack, player, batch_size=size, opened_for_adapter=opened, progress=progress)
+    resumable = interruptible("run the same command again: it goes on after the last batch")
+    with resumable, player(provider, project, settings, model, adapter, size, screen.line) as playing:
+        opened = None
+        if is_sealed(cases) and not plays_freely(playing.identity):
+            options = {"--model": model, "--dataset": dataset, "--prompts": prompts, "--batch-size": batch_size}
+            given = [name for name, value in options.items() if value is not None]
+            opening = open_sealed_set(project, settings if experiment else None, manifest, playing.identity, given)
+            opened = opening.adapter_sha256
+            screen.line(f"opening {opening.ordinal} of sealed set {opening.sealed_set}, in the ledger", "yellow")
+        with screen.progress() as progress:
+            result = play(out, manifest, pack, playing, batch_size=size, opened_for_adapter=opened, progress=progress)
     _show(screen, result.summary)
     screen.line(f"rows and summary are in {out}")
     screen.json(result.summary)
@@ -96,32 +95,6 @@ def _pack(project: Project, settings: Experiment, dataset: Path | None, prompts:
     if dataset is None and not own.is_dir():
         return PromptPack.load(project.root / settings.dataset.prompts)
     return load_dataset(own if dataset is None else dataset).prompts
-
-
-def _provider(
-    name: str, project: Project, settings: Experiment, model: Path | None, adapter: Path | None, batch_size: int
-) -> Provider:
-    from arena_pipeline.evaluation.scripted_provider import ORACLE, SCRIPT_NAMES, ScriptedProvider
-
-    if name == "transformers":
-        from arena_pipeline.serving.transformers_provider import TransformersProvider
-
-        serving = settings.serving
-        return TransformersProvider(
-            project.root / settings.base_model.path if model is None else model,
-            adapter,
-            batch_size=batch_size,
-            dtype=serving.dtype,
-            max_new_tokens=serving.max_new_tokens,
-            device=serving.device,
-        )
-    scripts = {ORACLE: ORACLE, **{_SCRIPTED + script: script for script in SCRIPT_NAMES if script != ORACLE}}
-    if name not in scripts:
-        raise ConfigError(f"--provider {name!r}: allowed are {', '.join(scripts)} and transformers")
-    for option, value in (("--model", model), ("--adapter", adapter)):
-        if value is not None:
-            raise ConfigError(f"{option} {value}: {name} has no weights; leave it out, or use --provider transformers")
-    return ScriptedProvider(scripts[name])
 
 
 def _show(screen: Screen, summary: Mapping[str, Any]) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from arena_pipeline.cli.screen import JsonOption, Screen
+from arena_pipeline.cli.experiments import ExperimentOption
+from arena_pipeline.cli.project import DEFAULT_EXPERIMENT, find_project
+from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,6 +18,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("select", epilog="Example: arena select scores/*/summary.json --base base/summary.json --json")(
         select_checkpoint
     )
+    app.command("gates", epilog="Example: arena gates --experiment tiny-cpu")(show_gates)
 
 
 def compare_evaluations(
@@ -90,3 +93,20 @@ def _row(candidate: dict[str, Any], selected: int | None) -> tuple[object, ...]:
         f"{candidate['broadcast']['exact']:.4f}",
         f"fails {', '.join(candidate['failures'])}" if candidate["failures"] else outcome,
     )
+
+
+def show_gates(experiment: ExperimentOption = DEFAULT_EXPERIMENT, as_json: JsonOption = False) -> None:
+    """Compute an experiment's verdict again, from its saved responses up; exits 1 where it is not promoted.
+
+    A saved summary, table or verdict that does not follow from them is an error that names it.
+    """
+    from arena_pipeline.cli.verdicts import recomputed_verdict
+    from arena_pipeline.evaluation.verdict_table import render_verdict
+
+    screen = Screen(as_json)
+    with screen.progress() as progress, interruptible("run the same command again"):
+        verdict = recomputed_verdict(find_project(), experiment, progress)
+    screen.show(render_verdict(verdict))
+    screen.json(verdict)
+    if not verdict["promoted"]:
+        raise typer.Exit(1)

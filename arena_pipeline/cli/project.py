@@ -32,6 +32,11 @@ class Project:
         """The hashes recorded of inputs that have no pin of their own."""
         return self.storage / "recorded_pins.json"
 
+    @property
+    def has_run(self) -> bool:
+        """Whether there is an instance: commands that only look must not make one."""
+        return (self.storage / "history").is_dir()
+
     def shown(self, path: Path) -> str:
         """A path as messages name it: relative to the root where it lies inside."""
         path = path.absolute()
