@@ -7,6 +7,7 @@ from arena_pipeline.checks.baseline import (
     baselines_recomputed,
     oracle_perfect,
 )
+from arena_pipeline.checks.blocking import BODIES
 from arena_pipeline.checks.evaluation import arena_bound, comparison_recomputed, test_bound
 from arena_pipeline.checks.inputs import (
     audit_valid,
@@ -24,6 +25,8 @@ from arena_pipeline.checks.training import (
     smoke_schema,
 )
 from arena_pipeline.checks.verdict import card_files, verdict_recomputed
+
+__all__ = ["ALL_CHECKS", "BODIES"]
 
 ALL_CHECKS = (
     dataset_pins,
