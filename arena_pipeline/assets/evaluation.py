@@ -26,7 +26,7 @@ from arena_pipeline.evaluation.comparison import compare
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.resources.metadata import table
-from arena_pipeline.resources.stage import Outcome, Stage, Work
+from arena_pipeline.resources.stage import Stage, Work
 from arena_pipeline.serving.adapters import adapter_sha256
 
 GROUP: Final = "evaluation"
@@ -53,13 +53,12 @@ def test_evaluation(stage: Stage) -> MaterializeResult[Any]:
     adapter = stage.inputs["selected_checkpoint"].path / ADAPTER
     named, identity = sealed_set(stage, artifacts), stage.experiment.identity
     ledger, adapter_hash = stage.ledger.ledger, adapter_sha256(adapter)
-    because = reason_to_stay_closed(stage, artifacts)
     opened_before = any(
         (opening.experiment_identity, opening.adapter_sha256) == (identity, adapter_hash)
         for opening in ledger.openings(named)
     )
     # What was opened stays opened, whatever a stricter policy would say now.
-    if because and not opened_before:
+    if not opened_before and (because := reason_to_stay_closed(stage, artifacts)):
         return _closed(stage, because)
     opening = ledger.open(named, identity, stage.experiment.name, adapter_hash, stage.context.run.run_id)
     stage.context.log.info(f"sealed set {named}: opening {opening.ordinal}, {opening.outcome}")
@@ -141,13 +140,14 @@ def sft_arena_evaluation(stage: Stage) -> MaterializeResult[Any]:
 def communication_comparison(stage: Stage) -> MaterializeResult[Any]:
     """Base versus fine-tuned model, paired by case, in the four conditions: on development, and on what was opened."""
     alpha = stage.project.gate_policy().alpha
-    found = comparisons(stage.inputs, alpha)
 
     def write(work: Work) -> None:
-        for name, comparison in found.items():
+        for name, comparison in comparisons(stage.inputs, alpha).items():
             write_json(work.out / name, comparison)
 
-    outcome: Outcome = stage.obtain(write, config={"alpha": alpha})
+    outcome = stage.obtain(write, config={"alpha": alpha})
+    written = [name for name in (DEVELOPMENT_FILE, SEALED_FILE) if name in outcome.artifact.files]
+    found: dict[str, Any] = {name: outcome.artifact.read_json(name) for name in written}
     return stage.materialize(outcome, describe_comparison(found))
 
 

@@ -73,6 +73,8 @@ def overfit_smoke(stage: Stage) -> MaterializeResult[Any]:
     rows = smoke_rows(dataset.rows("train"), smoke.rows)
     base = stage.base_model(stage.inputs["base_model"])
     recipe = smoke.recipe(experiment.recipe)
+    # Which rate is required decides nothing about the replies: it belongs to the check.
+    config = experiment.slice("recipe", "smoke.steps", "smoke.learning_rate", "smoke.rows", "serving")
     drawn = smoke_draws(rows, smoke.steps * recipe.effective_batch_size, recipe.seed)
 
     def overfit(work: Work) -> None:
@@ -83,7 +85,7 @@ def overfit_smoke(stage: Stage) -> MaterializeResult[Any]:
         score_models(stage, work.scratch, dataset, "train", base, models, row_ids=[row.id for row in rows])
         shutil.copyfile(weights / OUTPUT / RECORD_FILE, work.out / RECORD_FILE)
 
-    outcome = stage.obtain(overfit, config=experiment.slice("recipe", "smoke", "serving"))
+    outcome = stage.obtain(overfit, config=config)
     return stage.materialize(
         outcome, {**describe_training(outcome.artifact), **describe_scores(outcome.artifact, SMOKE_SCORES)}
     )

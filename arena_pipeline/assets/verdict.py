@@ -59,9 +59,8 @@ EVIDENCE: Final = (
 def gate_verdicts(stage: Stage) -> MaterializeResult[Any]:
     """Every gate's verdict, computed from saved responses; it is also what completes the opening in the ledger."""
     policy = stage.project.gate_policy()
-    verdict = build_verdict(gather_evidence(stage, stage.inputs))
     outcome = stage.obtain(
-        lambda work: write_json(work.out / VERDICT_FILE, verdict),
+        lambda work: write_json(work.out / VERDICT_FILE, build_verdict(gather_evidence(stage, stage.inputs))),
         config={"policy_sha256": policy.sha256, "experiment": stage.experiment.name, "result": stage.experiment.result},
     )
     opening = complete_opening(stage, outcome.artifact)

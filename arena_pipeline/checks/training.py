@@ -49,7 +49,7 @@ def smoke_schema(reader: Reader) -> dict[str, Any]:
     if valid < least:
         raise TrainingError(
             f"overfit smoke: {valid:.4f} of {summary['examples']} replies to rows learned by heart are schema-valid, "
-            f"at least {least} are needed: a fault in the chat template or in the loss mask, not too little data; look at "
+            f"at least {least} are needed: a fault in the chat template or in the loss mask, not too few rows; look at "
             f"{SMOKE_SCORES}/responses.jsonl in {artifact.path}"
         )
     return {"schema_valid": valid, "required": least, "exact": summary["exact"]}
