@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,6 +52,8 @@ def run(
 
 
 def _materialise(experiment: str, until: str | None, project: Project, screen: Screen) -> RunResult:
+    from dagster import PreviewWarning
+
     from arena_pipeline.cli.dead_runs import open_instance, report_dead_runs
     from arena_pipeline.cli.stages import StageLines
     from arena_pipeline.jobs import run_lineage
@@ -59,7 +62,13 @@ def _materialise(experiment: str, until: str | None, project: Project, screen: S
         for dead in report_dead_runs(instance):
             screen.line(f"run {dead.run_id} ({dead.what}): {dead.reason}; reported as failed", "yellow")
         stages = StageLines(screen, bar)
-        return run_lineage(experiment, until, project.root, stages.report, instance, stages.event)
+        with warnings.catch_warnings():
+            # Of functions that may change with a release: the release is pinned.
+            warnings.simplefilter("ignore", PreviewWarning)
+            result = run_lineage(experiment, until, project.root, stages.report, instance, stages.event)
+        if stages.interrupted:
+            raise KeyboardInterrupt
+        return result
 
 
 def _show(screen: Screen, result: RunResult, until: str | None, seconds: float, project: Project) -> None:
@@ -69,7 +78,7 @@ def _show(screen: Screen, result: RunResult, until: str | None, seconds: float, 
     if result.success and not result.computed:
         screen.line(f"nothing was recomputed: all {stages} stages were there, every byte verified again", "green")
     elif result.success:
-        screen.line(f"{len(result.computed)} stages computed, {len(result.reused)} reused, in {seconds:.0f} s")
+        screen.line(f"computed: {len(result.computed)}, reused: {len(result.reused)}, in {seconds:.0f} s")
     if result.verdict is not None:
         screen.show(render_verdict(result.verdict))
     elif result.success:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from arena_pipeline.cli.screen import Screen
 
 _NAME_WIDTH = 26
+_INTERRUPTION = "DagsterExecutionInterruptedError"
 
 
 class StageLines:
@@ -24,6 +25,8 @@ class StageLines:
         self._step = ""
         self._began = 0.0
         self._reused: bool | None = None
+        self.interrupted = False
+        """Whether a step was stopped by Ctrl-C: Dagster takes that for a failure of the step."""
 
     def event(self, entry: EventLogEntry) -> None:
         """Take in one entry of the event log."""
@@ -39,7 +42,9 @@ class StageLines:
         elif event.is_step_success and self._reused is not None:
             self._line("reused" if self._reused else "computed", None if self._reused else "green")
         elif event.is_step_failure:
-            self._line("failed", "bold red")
+            error = event.step_failure_data.error
+            self.interrupted = error is not None and error.cls_name == _INTERRUPTION
+            self._line("stopped" if self.interrupted else "failed", "bold red")
 
     def report(self, label: str, done: int, total: int) -> None:
         """Take in the progress of the step that is running."""

@@ -63,8 +63,7 @@ def _standing(project: Project, instance: DagsterInstance, name: str) -> dict[st
     if latest is not None and latest.status in (DagsterRunStatus.STARTED, DagsterRunStatus.STARTING):
         return _entry(name, f"{stage}, running", "", "wait for it, or arena reap if its process was killed")
     if latest is not None and latest.status in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
-        how = "failed" if latest.status is DagsterRunStatus.FAILURE else "stopped"
-        return _entry(name, f"{stage}, then {how}", "", run)
+        return _entry(name, f"{stage}; the last run did not finish", "", run)
     if "gate_verdicts" not in done:
         return _entry(name, stage, "", run)
     try:

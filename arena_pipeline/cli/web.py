@@ -37,6 +37,8 @@ def serve(
     project.export()
     if not _is_free(port):
         raise ConfigError(f"--port {port}: something listens there already; choose another port, or end it")
+    # Whoever ends this process politely ends the UI too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _prepare(project)
     screen = Screen()
     child = _start(project, port)
@@ -66,8 +68,11 @@ def _prepare(project: Project) -> None:
 
 def _start(project: Project, port: int) -> subprocess.Popen[bytes]:
     """Start webserver and daemon, in a process group of their own, so that all of it can be ended."""
-    command = (sys.executable, "-m", "dagster", "dev", "--workspace", "workspace.yaml", "--host", LOOPBACK)
-    return subprocess.Popen((*command, "--port", str(port)), cwd=project.root, start_new_session=True)
+    # It recommends a successor that is not installed here.
+    quiet = ("-W", "ignore:Function `dev_command` is superseded")
+    command = (sys.executable, *quiet, "-m", "dagster", "dev", "--workspace", "workspace.yaml")
+    options = ("--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
+    return subprocess.Popen((*command, *options), cwd=project.root, start_new_session=True)
 
 
 def _wait_until_it_answers(child: subprocess.Popen[bytes], port: int) -> bool:

@@ -34,7 +34,7 @@ def add_adapter(base: Path, directory: Path, seed: int) -> Path:
 def add_experiment(project: Path, name: str, source: str, *changes: tuple[str, str]) -> Path:
     """A copy of an experiment on the stand-in base model; each change is (text that occurs once, its replacement)."""
     text = (project / "data" / "experiments" / f"{source}.toml").read_text()
-    model = (('path = "data/base_models/arena-tiny"', f'path = "{BASE}"'), ('name = "arena-tiny"', 'name = "stand-in"'))
+    model = (('"data/base_models/arena-tiny"', f'"{BASE}"'), ('name = "arena-tiny"', 'name = "stand-in"'))
     for old, new in (*model, *changes):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
