@@ -47,7 +47,7 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
                 ("adapter", f"step {verdict['judged_step']} of {len(record['steps'])}", files["adapter_sha256"]),
                 ("base model", base["name"], base["sha256"]),
                 ("dataset", experiment.dataset.directory, verdict["dataset_sha256"]),
-                ("manifest of the verdict", experiment.evaluation.sealed_manifest, verdict["manifest_sha256"]),
+                ("manifest of the verdict", _manifest(experiment), verdict["manifest_sha256"]),
                 ("gate policy", verdict["policy_version"], verdict["policy_sha256"]),
             ],
         ),
@@ -72,6 +72,11 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
         _table(("file", "SHA-256"), list(files["files"].items())),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _manifest(experiment: Experiment) -> str:
+    settings = experiment.evaluation
+    return settings.sealed_manifest + (f", first {settings.limit} cases" if settings.limit else "")
 
 
 _EXAMPLE: Final = """\
