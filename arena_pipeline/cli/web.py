@@ -37,8 +37,10 @@ def serve(
     project.export()
     if not _is_free(port):
         raise ConfigError(f"--port {port}: something listens there already; choose another port, or end it")
-    # Whoever ends this process politely ends the UI too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Whoever ends this process politely ends the UI too; and a shell that started it in the background had it, and so
+    # its children, ignore Ctrl-C.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     _prepare(project)
     screen = Screen()
     child = _start(project, port)
@@ -72,7 +74,8 @@ def _start(project: Project, port: int) -> subprocess.Popen[bytes]:
     quiet = ("-W", "ignore:Function `dev_command` is superseded")
     command = (sys.executable, *quiet, "-m", "dagster", "dev", "--workspace", "workspace.yaml")
     options = ("--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
-    return subprocess.Popen((*command, *options), cwd=project.root, start_new_session=True)
+    # What Dagster has to say goes to standard error; standard output has the address alone.
+    return subprocess.Popen((*command, *options), cwd=project.root, stdout=2, start_new_session=True)
 
 
 def _wait_until_it_answers(child: subprocess.Popen[bytes], port: int) -> bool:

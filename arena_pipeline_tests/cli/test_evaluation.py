@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.experiments import load_experiment
 from arena_pipeline.provenance.files import read_json
+from arena_pipeline.sft.builder import build_dataset
 from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, Outcome, arena_process
 from arena_pipeline_tests.cli.models import BASE, add_adapter, add_base, add_experiment
 
@@ -132,10 +134,22 @@ def test_what_cannot_be_compared(arena: Arena, project: Path) -> None:
     assert "none/evaluation.json: no such file" in missing.error
 
 
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in base model, a small dataset and two adapters, where an experiment of a project names them."""
+    template = tmp_path_factory.mktemp("adapters")
+    base = add_base(template)
+    for seed in (1, 2):
+        add_adapter(base, template / f"adapter-{seed}", seed)
+    pack = PromptPack.load(ROOT / "data" / "prompts" / "arena-v2-open.toml")
+    build_dataset(template / "data" / "mine", pack, num_seeds=2, start_seed=100_000)
+    return template
+
+
 @pytest.fixture
-def sealed(project: Path, arena: Arena) -> Path:
-    """Two adapters, and an experiment whose sealed manifest they may play, a few requests at a time."""
-    base = add_base(project)
+def sealed(project: Path, adapters: Path) -> Path:
+    """An experiment whose sealed manifest two adapters may play, a few requests at a time."""
+    shutil.copytree(adapters, project, dirs_exist_ok=True)
     add_experiment(
         project,
         "mine",
@@ -143,9 +157,6 @@ def sealed(project: Path, arena: Arena) -> Path:
         ("batch_size = 64", "batch_size = 4\nmax_new_tokens = 1"),
         ("arena_sft_stage1", "mine"),
     )
-    arena("dataset", "build", "--out", project / "data" / "mine", "--seeds", 2, "--start-seed", 100_000)
-    for seed in (1, 2):
-        add_adapter(base, project / f"adapter-{seed}", seed)
     return project
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from arena_pipeline.arena.prompts import PromptPack
-from arena_pipeline.provenance.hashing import sha256_file, tree_sha256
+from arena_pipeline.provenance.hashing import tree_sha256
 from arena_pipeline.provenance.trees import hash_tree
 from arena_pipeline_tests.cli.conftest import Arena, Outcome
 
@@ -22,10 +23,6 @@ def replace(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-
-
-def pin(project: Path, section: str, line: str) -> None:
-    replace(project / "data" / "pins.toml", f"[{section}]\n", f"[{section}]\n{line}\n")
 
 
 def test_manifests_are_computed_from_their_cases(arena: Arena, project: Path) -> None:
@@ -44,7 +41,7 @@ def test_manifests_are_computed_from_their_cases(arena: Arena, project: Path) ->
     [
         (FROZEN, "0" * 64, f"expected {'0' * 64}, found {FROZEN}"),
         (f'arena-frozen-60 = "{FROZEN}"\n', "", f"manifests.arena-frozen-60: 60 cases: expected a pin, found {FROZEN}"),
-        ("[base_models]", f'other = "{"1" * 64}"\n[base_models]', "manifests.other: 0 cases"),
+        ("[manifests]", f'[manifests]\nother = "{"1" * 64}"', "manifests.other: 0 cases"),
     ],
 )
 def test_a_manifest_that_differs_from_its_pin(arena: Arena, project: Path, old: str, new: str, message: str) -> None:
@@ -68,11 +65,10 @@ def test_pins_file_that_is_wrong(arena: Arena, project: Path) -> None:
 def test_prompt_packs(arena: Arena, project: Path) -> None:
     path = project / "data" / "prompts" / "arena-v2-open.toml"
     sha256 = PromptPack.load(path).sha256
-    pins_file = project / "data" / "pins.toml"
-    if f'"{sha256}"' not in pins_file.read_text():
-        assert checks(arena("pins", "verify", "--json"))["prompt_packs.arena-v2-open"]["status"] == "not pinned"
-        pin(project, "prompt_packs", f'arena-v2-open = "{sha256}"')
     assert checks(arena("pins", "verify", "--json"))["prompt_packs.arena-v2-open"]["status"] == "equal"
+    shutil.copy(path, path.with_name("mine.toml"))
+    replace(path.with_name("mine.toml"), 'version = "arena-v2-open"', 'version = "mine"')
+    assert checks(arena("pins", "verify", "--json"))["prompt_packs.mine"]["status"] == "not pinned"
 
     original = path.read_text()
     replace(path, "You are one of four BLUE agents. All", "You are one of five BLUE agents. All")
@@ -95,9 +91,6 @@ def test_prompt_packs(arena: Arena, project: Path) -> None:
 
 def test_gate_policy(arena: Arena, project: Path) -> None:
     path = project / "data" / "gates.toml"
-    assert checks(arena("pins", "verify", "--json")).keys() >= {"gates.gates-v1"} or True
-    if "gates-v1" not in (project / "data" / "pins.toml").read_text():
-        pin(project, "gates", f'gates-v1 = "{sha256_file(path)}"')
     assert checks(arena("pins", "verify", "--json"))["gates.gates-v1"]["status"] == "equal"
     path.write_text(path.read_text() + "\n")
     outcome = arena("pins", "verify")
