@@ -6,6 +6,7 @@ is to be kept of its directory lies below ``output``.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,8 @@ def score_rows(payload: ScorePayload, around: Surroundings) -> dict[str, Any]:
             opened_for_adapter=payload.opened_for_adapter,
             progress=progress,
         )
+        # Modules refer to each other in circles: without this, several models could be in memory at once.
+        gc.collect()
     return summaries
 
 
