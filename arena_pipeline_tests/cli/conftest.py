@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from arena_pipeline.cli.application import run
+from arena_pipeline_tests.lineages import copy, micro
+
+__all__ = ["copy", "micro"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "from arena_pipeline.cli import main; main()"
