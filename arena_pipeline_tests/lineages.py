@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetMaterialization, DagsterInstance
+from dagster import AssetKey, AssetMaterialization, DagsterInstance
 
-from arena_pipeline.jobs import run_lineage
+from arena_pipeline.jobs import JOB_NAME, build_definitions, run_lineage
 from arena_pipeline.provenance.artifacts import Artifact, stage_key
 from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.locks import exclusive_lock
-from arena_pipeline.resources.execution import RunResult
+from arena_pipeline.resources.execution import RunResult, reduce_result
 from arena_pipeline.resources.history import DATA_VERSION_TAG, latest_materialization
 from arena_pipeline.resources.reader import Reader
 from arena_pipeline.resources.stores import ArtifactStoreResource, LedgerResource, ProjectResource
@@ -43,6 +43,18 @@ class Lineage:
         """Materialize the lineage here, in this process."""
         with _environment():
             return run_lineage(EXPERIMENT, until, self.root)
+
+    def run_only(self, *assets: str) -> RunResult:
+        """Materialize these assets, with their checks, in a run that holds no other."""
+        with self.instance() as instance:
+            job = build_definitions().resolve_job_def(JOB_NAME)
+            result = job.execute_in_process(
+                instance=instance,
+                partition_key=EXPERIMENT,
+                asset_selection=[AssetKey(asset) for asset in assets],
+                raise_on_error=False,
+            )
+            return reduce_result(result, instance, EXPERIMENT)
 
     @contextmanager
     def instance(self) -> Iterator[DagsterInstance]:
@@ -129,23 +141,24 @@ def replaced(reader: Reader, asset: str, change: Any) -> Iterator[None]:
     ``change`` gets a directory with the asset's files. Afterwards the original is the latest again.
     """
     original = reader.artifact(asset)
-    key = stage_key(asset, inputs={}, config={"original": original.sha256, "change": id(change)}, code_version="test")
+    config = {"original": original.sha256, "change": id(change)}
+    key = stage_key(asset, inputs={}, config=config, code_version="test")
     with reader.store.work(asset, key) as scratch:
         directory = scratch / "output"
         shutil.copytree(original.path, directory)
         for path in directory.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         change(directory)
-        config = {"original": original.sha256, "change": id(change)}
         changed = reader.store.commit(asset, key, directory, inputs={}, config=config, code_version="test")
-    _report(reader.instance, asset, changed.sha256)
+    report(reader.instance, asset, changed.sha256)
     try:
         yield
     finally:
-        _report(reader.instance, asset, original.sha256)
+        report(reader.instance, asset, original.sha256)
 
 
-def _report(instance: DagsterInstance, asset: str, sha256: str) -> None:
+def report(instance: DagsterInstance, asset: str, sha256: str) -> None:
+    """Have Dagster record a materialization whose checks did not run."""
     event = AssetMaterialization(asset, partition=EXPERIMENT, tags={DATA_VERSION_TAG: sha256})
     instance.report_runless_asset_event(event)
     assert latest_materialization(instance, asset, EXPERIMENT).artifact_sha256 == sha256

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from dagster import AssetKey, AssetSelection, DagsterInstance, EventLogEntry, ExecuteInProcessResult, JobDefinition
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.execution.plan.objects import StepFailureData
 
 from arena_pipeline import errors
@@ -76,7 +77,7 @@ def materialize_lineage(
                     raise_on_error=False,
                     run_id=run_id,
                 )
-            return _reduce(result, used, experiment)
+            return reduce_result(result, used, experiment)
 
 
 @contextmanager
@@ -115,7 +116,8 @@ def _up_to(job: JobDefinition, until: str | None) -> list[AssetKey] | None:
     return sorted(AssetSelection.assets(until).upstream().resolve(graph))
 
 
-def _reduce(result: ExecuteInProcessResult, instance: DagsterInstance, experiment: str) -> RunResult:
+def reduce_result(result: ExecuteInProcessResult, instance: DagsterInstance, experiment: str) -> RunResult:
+    """What a person needs to know of a run."""
     reused: list[str] = []
     computed: list[str] = []
     for event in result.get_asset_materialization_events():
@@ -169,6 +171,8 @@ def _reason(failure: StepFailureData) -> str:
         error = error.cause
     if error is None:
         return "failed; its log says why"
+    if error.cls_name == DagsterExecutionInterruptedError.__name__:
+        return "stopped by a signal; what it had finished is kept, and the next run goes on from there"
     message = error.message.strip().splitlines()[0]
     if isinstance(kind := getattr(errors, error.cls_name or "", None), type) and issubclass(kind, ArenaError):
         return message.partition(": ")[2]

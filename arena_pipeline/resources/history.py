@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, AssetRecordsFilter, DagsterInstance
+from dagster import AssetCheckKey, AssetKey, AssetRecordsFilter, DagsterInstance
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
@@ -68,12 +68,14 @@ def require_checks(instance: DagsterInstance, materialization: Materialization, 
     """Raise ``EvaluationError`` unless every blocking check passed, last time it ran, on this materialization."""
     asset = materialization.asset
     for name in BLOCKING_CHECKS.get(asset, ()):
+        # Only evaluations: a run that ended before its check leaves the record of a plan.
         history = instance.event_log_storage.get_asset_check_execution_history(
-            AssetCheckKey(AssetKey(asset), name), limit=1, partition_filter=PartitionKeyFilter(key=partition)
+            AssetCheckKey(AssetKey(asset), name),
+            limit=1,
+            status={AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED},
+            partition_filter=PartitionKeyFilter(key=partition),
         )
-        # A check that raised leaves the record of its plan, which is no evaluation.
-        found: object = history[0].evaluation if history else None
-        evaluation = found if isinstance(found, AssetCheckEvaluation) else None
+        evaluation = history[0].evaluation if history else None
         target = evaluation.target_materialization_data if evaluation else None
         if evaluation is None or target is None or target.storage_id != materialization.storage_id:
             raise EvaluationError(
