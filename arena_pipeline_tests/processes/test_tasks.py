@@ -154,9 +154,11 @@ def test_a_task_file_runs_by_hand(inputs: Inputs, trained: Path, tmp_path: Path)
     assert hash_tree(tmp_path / "output") == hash_tree(trained / "output")
 
 
-def test_a_crash_of_the_child_is_an_error_with_its_traceback(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_crash_of_the_child_is_an_error_with_its_traceback(
+    inputs: Inputs, adapter: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "output").write_text("a file where the directory should be")
-    with pytest.raises(ProcessError, match=r"task train: its process ended with code 1") as raised:
-        run_task("train", inputs.train(), tmp_path)
+    with pytest.raises(ProcessError, match=r"task score_rows: its process ended with code 1") as raised:
+        run_task("score_rows", scoring(inputs, adapter, "validation", None), tmp_path)
     assert "Traceback (most recent call last)" in str(raised.value)
     assert (tmp_path / "task.json").exists()

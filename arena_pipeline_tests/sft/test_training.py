@@ -136,6 +136,8 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     child = subprocess.run(program, capture_output=True, text=True)
     assert child.returncode == -signal.SIGKILL, child.stderr
     assert not (work / "output" / "training.json").exists()
+    kept = [path.name for path in (work / "output" / "checkpoints").iterdir() if not path.name.startswith(".")]
+    assert sorted(kept) == ["step-000002"] + ["step-000004"] * (where != "checkpoint")
     lines: list[str] = []
     small_run(work, stand_in_base, log=lines.append)
     # The second checkpoint is of step 4: killed before its trainer state was whole, the run goes on from the first.
