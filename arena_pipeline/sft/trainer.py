@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, Trainer, TrainerCallback, set_seed
+from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from arena_pipeline.errors import TrainingError
@@ -154,8 +154,6 @@ def build_trainer(
 ) -> ArenaTrainer:
     """A trainer for one pass over ``order``, with a fresh LoRA adapter on ``model``."""
     device = model.device.type
-    # PEFT draws the A matrices before the trainer itself would set the seed.
-    set_seed(recipe.seed)
     arguments = SFTConfig(
         output_dir=str(state_directory),
         max_length=recipe.max_length,
