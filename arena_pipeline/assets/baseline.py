@@ -10,15 +10,17 @@ from arena_pipeline.assets.descriptions import describe_baselines, describe_eval
 from arena_pipeline.assets.model_work import evaluate_model, score_models
 from arena_pipeline.assets.stages import stage_asset
 from arena_pipeline.evaluation.baselines import baselines
+from arena_pipeline.evaluation.conditions import EVALUATOR_VERSION
 from arena_pipeline.evaluation.runner import evaluate
 from arena_pipeline.evaluation.scripted_provider import ORACLE, ScriptedProvider
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.resources.stage import Stage, Work
+from arena_pipeline.sft.scoring import SCORER_VERSION
 from arena_pipeline.sft.selection import SELECTION_SPLIT
 
 GROUP = "baseline"
-EVALUATION_CODE = "arena-eval-v2.1"
-SCORING_CODE = "arena-score-v1.1"
+EVALUATION_CODE = f"{EVALUATOR_VERSION}.1"
+SCORING_CODE = f"{SCORER_VERSION}.1"
 
 BASE_SCORES = "base"
 """Directory of the untouched base model's scores within its artifact."""

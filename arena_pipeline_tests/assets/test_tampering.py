@@ -1,4 +1,4 @@
-"""A changed byte stops the run before anything downstream, failed checks stop later runs too, and kills lose nothing."""
+"""A changed byte stops the run before anything downstream, failed checks stop later runs, and kills lose nothing."""
 
 from __future__ import annotations
 
