@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from arena_pipeline.errors import ConfigError
+from arena_pipeline.assets.sealed import refuse_standard_seeds
+from arena_pipeline.errors import ConfigError, SealedSetRefused
 from arena_pipeline.experiments import (
     EXPERIMENTS,
+    STANDARD_SEEDS,
     Experiment,
     Found,
     check_machine,
@@ -22,6 +24,8 @@ from arena_pipeline.experiments.preflight import parse_gpu_list
 from arena_pipeline.provenance.config_files import Config
 from arena_pipeline.provenance.hashing import sha256_json
 from arena_pipeline.provenance.pins import Pins
+from arena_pipeline.sft.builder import DEFAULT_SEEDS
+from arena_pipeline.sft.labels import targeted_seed_ranges
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = list_experiments(ROOT / EXPERIMENTS)
@@ -234,6 +238,24 @@ def test_a_rehearsal_never_names_a_sealed_manifest(tmp_path: Path) -> None:
     rehearsal = load_experiment("micro", ROOT).dataset
     assert rehearsal.directory != standard.directory
     assert rehearsal.start_seed >= standard.start_seed + standard.num_seeds
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (1023, 1), (900, 5_000_000), (5_005_999, 1), (6_000_400, 512)])
+def test_a_rehearsal_never_builds_rows_of_the_standard_seeds(tmp_path: Path, seeds: tuple[int, int]) -> None:
+    start, number = seeds
+    changes = (("start_seed = 100_000", f"start_seed = {start}"), ("num_seeds = 128", f"num_seeds = {number}"))
+    with pytest.raises(ConfigError, match=rf"dataset.start_seed: found seeds {start} to {start + number - 1}; allowed"):
+        load(tmp_path, changed(MICRO, *changes))
+
+
+def test_the_standard_seeds_are_those_of_the_standard_build() -> None:
+    assert [range(DEFAULT_SEEDS), *targeted_seed_ranges(0)] == list(STANDARD_SEEDS)
+    for seed in (1024, 4_999_000, 5_006_000, 6_000_512):
+        refuse_standard_seeds("mine", [seed])
+    for standard in STANDARD_SEEDS:
+        for seed in (standard[0], standard[-1]):
+            with pytest.raises(SealedSetRefused, match=f"result is false, but test rows are of seed {seed}, which is"):
+                refuse_standard_seeds("mine", [100_000, seed])
 
 
 def test_experiments_are_found_by_name_or_by_path(tmp_path: Path) -> None:

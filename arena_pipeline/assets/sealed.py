@@ -5,7 +5,7 @@ Source: evaluation specification, "Order" and "The sealed sets open once".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from arena_pipeline.assets.descriptions import read_rows
@@ -13,6 +13,7 @@ from arena_pipeline.assets.training import SELECTION_FILE, VALIDATION_FILE
 from arena_pipeline.errors import SealedSetRefused
 from arena_pipeline.evaluation.evidence import ArenaEvidence
 from arena_pipeline.evaluation.verdict import OPENING_FIELDS, development_gates
+from arena_pipeline.experiments import STANDARD_SEEDS
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.ledger import Opening, sealed_set_sha256
 from arena_pipeline.resources.reader import Reader
@@ -24,10 +25,24 @@ TEST_SCORES = "test"
 
 
 def sealed_set(reader: Reader, artifacts: Mapping[str, Artifact]) -> str:
-    """The hash of the sealed set of an experiment: the test split's seeds and the manifest of the verdict."""
+    """The hash of the sealed set of an experiment: the test split's seeds and the manifest of the verdict.
+
+    Raises ``SealedSetRefused`` for a rehearsal whose test rows are of the standard dataset, whatever its file says.
+    """
     test_rows = reader.dataset(artifacts["arena_sft_dataset"]).rows("test")
+    if not reader.experiment.result:
+        refuse_standard_seeds(reader.experiment.name, (row.seed for row in test_rows))
     manifest = reader.recorded_manifest(artifacts["frozen_manifest"], "sealed")
     return sealed_set_sha256((row.seed for row in test_rows), manifest.sha256)
+
+
+def refuse_standard_seeds(experiment: str, test_seeds: Iterable[int]) -> None:
+    """Raise ``SealedSetRefused`` if a rehearsal's test split has a seed of the standard build, sealed for results."""
+    if sealed := sorted(seed for seed in test_seeds if any(seed in standard for standard in STANDARD_SEEDS)):
+        raise SealedSetRefused(
+            f"experiment {experiment}, dataset.directory: result is false, but test rows are of seed {sealed[0]}, "
+            "which is sealed for results; name a dataset of other seeds, such as one built with start_seed 100000"
+        )
 
 
 def reason_to_stay_closed(reader: Reader, artifacts: Mapping[str, Artifact]) -> str:

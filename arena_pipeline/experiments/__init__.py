@@ -1,6 +1,7 @@
 """Experiments: TOML files that say everything about a run, checked before anything starts (design, "Experiments")."""
 
 from arena_pipeline.experiments.experiment import (
+    STANDARD_SEEDS,
     BaseModelChoice,
     DatasetChoice,
     Evaluation,
@@ -14,6 +15,7 @@ from arena_pipeline.experiments.recipe import Mixture, Recipe, Smoke
 
 __all__ = [
     "EXPERIMENTS",
+    "STANDARD_SEEDS",
     "BaseModelChoice",
     "Check",
     "DatasetChoice",

@@ -15,6 +15,8 @@ from arena_pipeline.provenance.hashing import sha256_json
 RESULT_CHECKPOINTS = 8
 RESULT_SCHEMA_VALID = 0.99
 RESULT_RANDOM_REPEATS = 32
+STANDARD_SEEDS = (range(1024), range(5_000_000, 5_006_000), range(6_000_000, 6_000_512))
+"""Seeds of the rows of the standard dataset build, plain, targeted and silence: those of its test split are sealed."""
 DEVELOPMENT_MANIFESTS = tuple(name for name in MANIFESTS if name not in SEALED_MANIFESTS)
 
 
@@ -168,11 +170,19 @@ class Experiment(Config):
         return problems
 
     def _rehearsal_conflicts(self) -> list[str]:
+        problems = []
         if self.evaluation.sealed_manifest in SEALED_MANIFESTS:
             allowed = ", ".join(DEVELOPMENT_MANIFESTS)
             found = self.evaluation.sealed_manifest
-            return [f"evaluation.sealed_manifest: found {found}; allowed where result is false: {allowed}"]
-        return []
+            problems.append(f"evaluation.sealed_manifest: found {found}; allowed where result is false: {allowed}")
+        first, behind = self.dataset.start_seed, self.dataset.start_seed + self.dataset.num_seeds
+        for standard in STANDARD_SEEDS:
+            if first < standard.stop and standard.start < behind:
+                problems.append(
+                    f"dataset.start_seed: found seeds {first} to {behind - 1}; allowed where result is false: none of "
+                    f"{standard.start} to {standard[-1]}, whose test rows are sealed for results"
+                )
+        return problems
 
     def resolved(self) -> dict[str, Any]:
         """Everything that holds for this experiment, defaults included, as JSON values."""
