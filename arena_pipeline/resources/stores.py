@@ -17,7 +17,7 @@ from arena_pipeline.provenance.ledger_export import verify_export
 from arena_pipeline.provenance.pins import Pins, RecordedPins
 from arena_pipeline.resources.locations import GATES_FILE, PINS_FILE, ledger_address, project_root, storage_directory
 
-EXPORTED_OPENINGS = "docs/runs/*ledger*.jsonl"
+EXPORTED_OPENINGS = "docs/**/*ledger*.jsonl"
 """Exports of other instances' ledgers, committed for everyone to see."""
 
 
