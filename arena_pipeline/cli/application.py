@@ -14,11 +14,11 @@ from arena_pipeline.cli import (
     housekeeping,
     judgement,
     ledger,
-    lineage,
     status,
     verification,
     web,
 )
+from arena_pipeline.cli import run as run_command
 from arena_pipeline.cli.screen import Stopped, complain
 from arena_pipeline.errors import ArenaError, ConfigError
 
@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 for module in (
     status,
-    lineage,
+    run_command,
     web,
     judgement,
     evaluation,
