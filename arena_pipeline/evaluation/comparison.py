@@ -59,26 +59,28 @@ def compare(
 
 
 def require_comparable(base: Sequence[CaseRow], tuned: Sequence[CaseRow]) -> None:
-    """Raise ``EvaluationError`` naming what differs, unless two evaluations differ in nothing but the adapter."""
+    """Raise ``EvaluationError`` naming what differs, unless two evaluations differ in nothing but the tuned adapter."""
     if not base or not tuned:
         raise EvaluationError("a comparison needs the rows of two evaluations; one of them has none")
     for field in HEADER_FIELDS:
         if field != "model" and base[0][field] != tuned[0][field]:
             raise EvaluationError(
                 f"not comparable: {field} is {base[0][field]!r} for the base and {tuned[0][field]!r} for the tuned "
-                "model; "
-                "evaluate both alike"
+                "model; evaluate both alike"
             )
     if cases_of(base) != cases_of(tuned):
         only_one = set(cases_of(base)) ^ set(cases_of(tuned))
         example = f", for example {case_name(min(only_one))}" if only_one else " or their order"
         raise EvaluationError(f"not comparable: the two evaluations differ in their cases{example}")
+    if adapter := base[0]["model"].get("adapter_sha256"):
+        raise EvaluationError(
+            f"not comparable: the base carries the adapter {adapter}; the first one must be the base model's alone"
+        )
     differing = _differing(base[0]["model"], tuned[0]["model"])
     if differing:
         raise EvaluationError(
             f"not comparable: the models differ in {', '.join(differing)}; base weights, decoding settings, back end, "
-            "dtype "
-            "and batches must be the same, and only the adapter may differ"
+            "dtype and batches must be the same, and only the adapter may differ"
         )
 
 

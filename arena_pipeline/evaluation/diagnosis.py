@@ -11,28 +11,23 @@ from typing import Final
 _CALLS_FOR: Final[Mapping[str, str]] = {
     "action_schema": (
         'prompt: ACT replies are not strictly {"action_id":"A<k>"}; state the schema more plainly in the action '
-        "prompt, and "
-        "check template and loss mask on the overfit set"
+        "prompt, and check template and loss mask on the overfit set"
     ),
     "broadcast_schema": (
         "prompt: broadcasts break the schema; state the exact keys in the broadcast prompt, and look up in the "
-        "verdicts which "
-        "error code leads"
+        "verdicts which error code leads"
     ),
     "unsupported_facts": (
         "data: broadcasts state facts that their sender does not observe; add rows in which facts of every status, "
-        "value and "
-        "turn are copied, or train more steps on broadcasts"
+        "value and turn are copied, or train more steps on broadcasts"
     ),
     "legal_actions": (
         "data: ACT replies choose ids that are not displayed; add rows with few legal actions, and raise the share of "
-        "ACT "
-        "rows in the mixture"
+        "ACT rows in the mixture"
     ),
     "oracle_regret": (
         "data: choices are not shown to be better than the base's; add ACT rows, weight their one decisive token, or "
-        "use "
-        "labels nearer the joint optimum than the local policy's"
+        "use labels nearer the joint optimum than the local policy's"
     ),
     "order_robustness": (
         "data: choices depend on the display order; train each ACT row under several display permutations"
@@ -45,8 +40,7 @@ _CALLS_FOR: Final[Mapping[str, str]] = {
     "communication_useful": ("data: messages do not help; add ACT rows whose label depends on what the inbox says"),
     "communication_semantic": (
         "data: another case's messages do as well as the real ones; add pairs of ACT rows that differ in the inbox "
-        "alone and "
-        "have different labels"
+        "alone and have different labels"
     ),
 }
 

@@ -187,8 +187,7 @@ def _facts_gate(broadcast: Mapping[str, Any], policy: GatePolicy) -> Gate:
     if found is None or (found == 0) != (broadcast["supported"] == 1 or broadcast["schema_valid"] == 0):
         raise EvaluationError(
             f"broadcast.unsupported_facts is {found!r} where broadcast.supported is {broadcast['supported']!r}; a "
-            "summary "
-            "whose broadcasts are not all supported counts their unsupported facts"
+            "summary whose broadcasts are not all supported counts their unsupported facts"
         )
     threshold = policy.thresholds["unsupported_facts"]
     # Without a single well-formed broadcast nothing was shown to be supported.

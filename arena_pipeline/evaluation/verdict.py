@@ -42,13 +42,11 @@ OPENING_FIELDS: Final = (
 IMITATION_DATASET: Final = "arena-sft-v2"
 IMITATION_LIMIT: Final = (
     "With arena-sft-v2 the two communication gates cannot be won: every ACT label equals the independent_local "
-    "action, so "
-    "the inbox never decides a label, and perfect imitation has a generated - dropped effect of exactly 0."
+    "action, so the inbox never decides a label, and perfect imitation has a generated - dropped effect of exactly 0."
 )
 _WORSE_THAN_RANDOM: Final = (
     "The base plays worse than random_legal on this manifest, so a regret below the base's says little: read the "
-    "figures "
-    "beside the baselines."
+    "figures beside the baselines."
 )
 
 

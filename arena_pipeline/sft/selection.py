@@ -170,8 +170,7 @@ def require_scored_on(
             raise EvaluationError(
                 f"{candidate.source}: scored on {candidate.examples()} examples (all, ACT, BROADCAST) of id-hash "
                 f"{candidate.summary.get('ids_sha256')}, but the pinned validation split has {expected} of {ids}; "
-                "score it "
-                "again on the whole split"
+                "score it again on the whole split"
             )
 
 
@@ -186,8 +185,7 @@ def _require_alike(candidates: Sequence[Candidate], base: Candidate | None) -> N
         if candidate.examples() != first.examples():
             raise EvaluationError(
                 f"{candidate.source}: scored on {candidate.examples()} examples (all, ACT, BROADCAST), but "
-                f"{first.source} on "
-                f"{first.examples()}; score both on the whole validation split"
+                f"{first.source} on {first.examples()}; score both on the whole validation split"
             )
         if ids := candidate.summary.get("ids_sha256"):
             named[ids] = candidate.source

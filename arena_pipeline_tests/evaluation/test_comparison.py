@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +120,8 @@ def test_other_cases_or_none_are_refused(base: Rows, tuned: Rows) -> None:
             compare(*pair)
 
 
-def test_the_order_of_the_two_matters(base: Rows, tuned: Rows, tmp_path: Path) -> None:
-    forward = compare(base, tuned)["regret_difference"]["generated"]["mean"]
-    assert compare(tuned, base)["regret_difference"]["generated"]["mean"] == -forward
+def test_the_base_carries_no_adapter(base: Rows, tuned: Rows) -> None:
+    with pytest.raises(EvaluationError, match=f"the base carries the adapter {ADAPTER_SHA256}"):
+        compare(tuned, base)
+    with pytest.raises(EvaluationError, match="the base carries the adapter"):
+        compare(tuned, tuned)
