@@ -14,21 +14,21 @@ from arena_pipeline.assets.sealed import (
     TEST_SCORES,
     closed_because,
     development_evidence,
+    filed,
+    result_hashes,
 )
 from arena_pipeline.assets.stages import stage_asset
 from arena_pipeline.assets.training import ADAPTER, SELECTION_FILE, VALIDATION_FILE
 from arena_pipeline.evaluation.evidence import ArenaEvidence, Evidence, SealedEvidence
-from arena_pipeline.evaluation.runner import ACTION_RESPONSES_FILE, BROADCAST_RESPONSES_FILE, ROWS_FILE
-from arena_pipeline.evaluation.runner import SUMMARY_FILE as ARENA_SUMMARY_FILE
 from arena_pipeline.evaluation.verdict import build_verdict
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.files import write_json, write_text
-from arena_pipeline.provenance.hashing import sha256_json
+from arena_pipeline.provenance.ledger import Opening
 from arena_pipeline.resources.metadata import markdown, table
 from arena_pipeline.resources.reader import Reader
-from arena_pipeline.resources.stage import Stage, Work
+from arena_pipeline.resources.stage import Outcome, Stage, Work
 from arena_pipeline.serving.adapters import adapter_sha256
-from arena_pipeline.sft.scoring import RESPONSES_FILE, SUMMARY_FILE, VERDICTS_FILE
+from arena_pipeline.sft.scoring import SUMMARY_FILE
 
 GROUP: Final = "verdict"
 VERDICT_FILE: Final = "verdict.json"
@@ -58,14 +58,30 @@ EVIDENCE: Final = (
 )
 def gate_verdicts(stage: Stage) -> MaterializeResult[Any]:
     """Every gate's verdict, computed from saved responses; it is also what completes the opening in the ledger."""
-    policy = stage.project.gate_policy()
-    outcome = stage.obtain(
-        lambda work: write_json(work.out / VERDICT_FILE, build_verdict(gather_evidence(stage, stage.inputs))),
-        config={"policy_sha256": policy.sha256, "experiment": stage.experiment.name, "result": stage.experiment.result},
-    )
-    opening = complete_opening(stage, outcome.artifact)
+    policy, opening = stage.project.gate_policy(), _own_opening(stage)
+    outcome = None if opening is None else recorded_verdict(stage, opening)
+    if outcome is None:
+        outcome = stage.obtain(
+            lambda work: write_json(work.out / VERDICT_FILE, build_verdict(gather_evidence(stage, stage.inputs))),
+            config={
+                "policy_sha256": policy.sha256,
+                "experiment": stage.experiment.name,
+                "result": stage.experiment.result,
+            },
+        )
     described = describe_verdict(outcome.artifact.read_json(VERDICT_FILE))
-    return stage.materialize(outcome, {**described, **opening})
+    if opening is not None:
+        completed = stage.ledger.ledger.complete(opening, **completion_hashes(stage.inputs, outcome.artifact))
+        described["ledger_row"] = table([completed.to_dict()])
+    return stage.materialize(outcome, described)
+
+
+def recorded_verdict(stage: Stage, opening: Opening) -> Outcome | None:
+    """The verdict that a complete opening records, by its hash and not by its key; None where there is none yet."""
+    for artifact in filed(stage.store, stage.asset) if opening.complete else ():
+        if artifact.files[VERDICT_FILE] == opening.verdict_sha256:
+            return Outcome(artifact, True, 0.0)
+    return None
 
 
 def gather_evidence(reader: Reader, artifacts: Mapping[str, Artifact]) -> Evidence:
@@ -106,34 +122,22 @@ def _sealed_evidence(artifacts: Mapping[str, Artifact], ordinal: int) -> SealedE
 
 def completion_hashes(artifacts: Mapping[str, Artifact], verdict: Artifact) -> dict[str, str]:
     """What the ledger records when an opening is complete: the hashes of all that it led to."""
-    tested, played = artifacts["test_evaluation"].files, artifacts["sft_arena_evaluation"].files
-
-    def of(test_file: str, *arena_files: str) -> str:
-        name = f"{TEST_SCORES}/{test_file}"
-        return sha256_json(
-            {f"test/{test_file}": tested[name]} | {f"arena/{file}": played[file] for file in arena_files}
-        )
-
-    return {
-        "responses": of(RESPONSES_FILE, BROADCAST_RESPONSES_FILE, ACTION_RESPONSES_FILE),
-        "rows": of(VERDICTS_FILE, ROWS_FILE),
-        "summaries": of(SUMMARY_FILE, ARENA_SUMMARY_FILE),
-        "verdict": verdict.files[VERDICT_FILE],
-    }
+    results = result_hashes(artifacts["test_evaluation"], artifacts["sft_arena_evaluation"])
+    return results | {"verdict": verdict.files[VERDICT_FILE]}
 
 
-def complete_opening(stage: Stage, verdict: Artifact) -> dict[str, Any]:
-    """Record in the ledger what the opening led to; nothing where nothing was opened."""
+def _own_opening(stage: Stage) -> Opening | None:
+    """The ledger's row of this experiment; None where nothing was opened.
+
+    Also None where an experiment of another name and the same settings opened first: its verdict is the recorded one.
+    """
     tested = stage.inputs["test_evaluation"]
     if closed_because(tested):
-        return {}
+        return None
     adapter = adapter_sha256(stage.inputs["selected_checkpoint"].path / ADAPTER)
-    ledger = stage.ledger.ledger
-    opening = ledger.require(tested.read_json(OPENING_FILE)["sealed_set"], stage.experiment.identity, adapter)
-    # An experiment of another name and the same settings opened it first: its verdict is the one that is recorded.
-    if opening.experiment_name == stage.experiment.name:
-        opening = ledger.complete(opening, **completion_hashes(stage.inputs, verdict))
-    return {"ledger_row": table([opening.to_dict()])}
+    named = tested.read_json(OPENING_FILE)["sealed_set"]
+    opening = stage.ledger.ledger.require(named, stage.experiment.identity, adapter)
+    return opening if opening.experiment_name == stage.experiment.name else None
 
 
 @stage_asset(

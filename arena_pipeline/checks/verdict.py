@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from arena_pipeline.assets.card import FILES_FILE
@@ -21,8 +22,10 @@ def verdict_recomputed(reader: Reader) -> dict[str, Any]:
     """Every gate follows from the saved files, and the ledger's row is complete with the hashes of these results."""
     artifacts = {name: reader.artifact(name) for name in EVIDENCE}
     evidence, artifact = gather_evidence(reader, artifacts), reader.artifact("gate_verdicts")
-    verdict = build_verdict(evidence)
-    require_same(f"gate_verdicts, {VERDICT_FILE}", artifact.read_json(VERDICT_FILE), verdict)
+    saved = artifact.read_json(VERDICT_FILE)
+    # A recorded verdict stands as the code of its day wrote it; its figures must be what today's code finds too.
+    verdict = build_verdict(replace(evidence, code_version=str(saved.get("code_version"))))
+    require_same(f"gate_verdicts, {VERDICT_FILE}", saved, verdict)
     shown = {gate["name"]: gate["status"] for gate in verdict["gates"]}
     if closed_because(artifacts["test_evaluation"]):
         return shown

@@ -13,6 +13,7 @@ from arena_pipeline.evaluation.gates import GATE_NAMES
 from arena_pipeline.provenance.hashing import sha256_file, tree_sha256
 from arena_pipeline.provenance.trees import hash_tree
 from arena_pipeline.resources.history import BLOCKING_CHECKS
+from arena_pipeline.resources.stage import Stage
 from arena_pipeline_tests.lineages import EXPERIMENT, Lineage, materialized
 
 pytestmark = pytest.mark.timeout(900)
@@ -142,6 +143,25 @@ def test_a_recorded_result_that_is_gone_is_not_asked_for_again(copy: Lineage) ->
     [failure] = result.failures
     assert "the recorded result of sft_arena_evaluation is not in" in failure
     assert "restore it there" in failure
+
+
+def test_a_recorded_result_is_returned_whatever_code_would_file_it_elsewhere_now(
+    copy: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version of a stage has other keys; what a sealed set said is known by its hashes."""
+    sealed = ("test_evaluation", "sft_arena_evaluation", "gate_verdicts")
+    before, rows = {asset: materialized(copy, asset).sha256 for asset in sealed}, copy.ledger_rows()
+    key = Stage.key
+
+    def later(stage: Stage, config: dict[str, Any], *external: Any) -> str:
+        return key(stage, {"later": True, **config} if stage.asset in sealed else config, *external)
+
+    monkeypatch.setattr(Stage, "key", later)
+    result = copy.run_only(*sealed)
+    assert result.failures == []
+    assert sorted(result.reused) == sorted(sealed)
+    assert {asset: materialized(copy, asset).sha256 for asset in sealed} == before
+    assert copy.ledger_rows() == rows
 
 
 def test_another_adapter_is_refused_with_the_record_of_the_first(copy: Lineage) -> None:
