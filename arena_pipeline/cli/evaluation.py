@@ -11,7 +11,7 @@ import typer
 from arena_pipeline.cli.players import player
 from arena_pipeline.cli.project import DEFAULT_EXPERIMENT, Project, find_project
 from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
-from arena_pipeline.cli.sealed import open_sealed_set
+from arena_pipeline.cli.sealed import known_bases, require_opened
 from arena_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def evaluate(
     """Play every case of a manifest in the four conditions and write rows.jsonl and summary.json.
 
     Every raw reply is on disk before it is scored, and the command resumes where it was stopped. The sealed manifests
-    are free for the oracle, scripts and the untouched base model; an adapter opens them once for its experiment, which
-    the ledger records.
+    are free for the oracle, scripts and the untouched base model, pinned or recorded; an adapter plays one only as
+    `arena run` opened it for its experiment, which the ledger records.
     """
     from arena_pipeline.evaluation.cases import manifest_cases
     from arena_pipeline.evaluation.runner import evaluate as play
     from arena_pipeline.evaluation.runner import is_sealed
     from arena_pipeline.experiments import load_experiment
-    from arena_pipeline.serving.sealed import plays_freely
+    from arena_pipeline.serving.sealed import plays_freely, require_known_base
 
     project = find_project()
     cases = manifest_cases(manifest)
@@ -69,10 +69,13 @@ def evaluate(
     resumable = interruptible("run the same command again: it goes on after the last batch")
     with resumable, player(provider, project, settings, model, adapter, size, screen.line) as playing:
         opened = None
-        if is_sealed(cases) and not plays_freely(playing.identity):
+        sealed = is_sealed(cases)
+        if sealed:
+            require_known_base(f"--manifest {manifest}", playing.identity, known_bases(project))
+        if sealed and not plays_freely(playing.identity):
             options = {"--model": model, "--dataset": dataset, "--prompts": prompts, "--batch-size": batch_size}
             given = [name for name, value in options.items() if value is not None]
-            opening = open_sealed_set(project, settings if experiment else None, manifest, playing.identity, given)
+            opening = require_opened(project, settings if experiment else None, manifest, playing.identity, given)
             opened = opening.adapter_sha256
             screen.line(f"opening {opening.ordinal} of sealed set {opening.sealed_set}, in the ledger", "yellow")
         with screen.progress() as progress:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arena_pipeline.cli.experiments import ExperimentOption
 from arena_pipeline.cli.project import DEFAULT_EXPERIMENT, find_project
 from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
+
+if TYPE_CHECKING:
+    from arena_pipeline.evaluation.rows import CaseRow
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,13 +32,15 @@ def compare_evaluations(
 ) -> None:
     """Compare two evaluations case by case, both computed again from their saved responses.
 
-    They may differ in nothing but the adapter. Intervals are at 95%; the evaluation of a sealed manifest by an adapter
-    that the ledger knows takes the level of its opening.
+    They may differ in nothing but the adapter, and the base has none. Intervals are at 95%; those of a sealed manifest
+    at the level of the adapter's opening in the ledger, the widest where it has several.
     """
     from arena_pipeline.evaluation.comparison import compare
     from arena_pipeline.evaluation.runner import recompute
+    from arena_pipeline.evaluation.statistics import ALPHA
 
-    result = compare(recompute(base).rows, recompute(tuned).rows)
+    base_rows, tuned_rows = recompute(base).rows, recompute(tuned).rows
+    result = compare(base_rows, tuned_rows, opening_of(tuned_rows))
     screen = Screen(as_json)
     rows = [(f"regret, {name}", figures) for name, figures in result["regret_difference"].items()]
     rows += [(f"reward, {name}", figures) for name, figures in result["reward_difference"].items()]
@@ -55,7 +61,23 @@ def compare_evaluations(
         ],
         title=f"SFT - base on {result['manifest']}, {result['cases']} cases",
     )
+    screen.line(f"intervals at {1 - ALPHA / result['opening']:.2%}, the level of opening {result['opening']}")
     screen.json(result)
+
+
+def opening_of(rows: Sequence[CaseRow]) -> int:
+    """Which opening of a sealed set these rows are of, by their adapter; 1 where nothing sealed was opened for it."""
+    from arena_pipeline.evaluation.comparison import cases_of
+    from arena_pipeline.evaluation.runner import is_sealed
+    from arena_pipeline.provenance.ledger import Ledger
+    from arena_pipeline.resources.locations import ledger_address
+
+    adapter = rows[0]["model"].get("adapter_sha256")
+    if adapter is None or not is_sealed(cases_of(rows)):
+        return 1
+    find_project().export()
+    openings = Ledger(ledger_address()).openings()
+    return max((opening.ordinal for opening in openings if opening.adapter_sha256 == adapter), default=1)
 
 
 def select_checkpoint(

@@ -174,6 +174,11 @@ class RecordedPins:
             raise PinMismatch(directory, known.sha256, sha256, advice)
         return True
 
+    def hashes(self, kind: TreeKind) -> frozenset[str]:
+        """The content hash of everything of a kind that is recorded, whatever its place and name."""
+        places = getattr(self._read(), kind).values()
+        return frozenset(tree.sha256 for named in places for tree in named.values())
+
     def record(self, kind: TreeKind, place: str, name: str, sha256: str, files: Mapping[str, str]) -> None:
         """Record an input that this project itself just made in ``place``, in the stead of what stood there before."""
         with self._locked():

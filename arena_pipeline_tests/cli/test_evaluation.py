@@ -11,10 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from arena_pipeline.arena.manifests import MANIFESTS, manifest_sha256
 from arena_pipeline.arena.prompts import PromptPack
+from arena_pipeline.cli.judgement import opening_of
+from arena_pipeline.cli.project import find_project
 from arena_pipeline.experiments import load_experiment
-from arena_pipeline.provenance.files import read_json
+from arena_pipeline.provenance.files import read_json, write_json
+from arena_pipeline.provenance.hashing import tree_sha256
+from arena_pipeline.provenance.ledger import Ledger, Opening, sealed_set_sha256, sqlite_url
+from arena_pipeline.provenance.pins import RecordedPins
+from arena_pipeline.provenance.trees import hash_tree
+from arena_pipeline.resources.locations import ledger_address
+from arena_pipeline.serving.adapters import adapter_sha256
+from arena_pipeline.serving.loading import base_sha256
 from arena_pipeline.sft.builder import build_dataset
+from arena_pipeline.sft.loading import load_dataset
 from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, Outcome, arena_process
 from arena_pipeline_tests.cli.models import BASE, add_adapter, add_base, add_experiment
 
@@ -134,6 +145,22 @@ def test_what_cannot_be_compared(arena: Arena, project: Path) -> None:
     assert "none/evaluation.json: no such file" in missing.error
 
 
+def test_a_sealed_comparison_takes_the_level_of_its_opening(project: Path) -> None:
+    find_project().export()
+    ledger = Ledger(ledger_address())
+    for ordinal, adapter in enumerate(("a" * 64, "b" * 64), start=1):
+        ledger.open("0" * 64, str(ordinal) * 64, f"experiment-{ordinal}", adapter, "run")
+
+    def opening(adapter: str | None, manifest: str) -> int:
+        model = {"adapter_sha256": adapter}
+        return opening_of([{**case._asdict(), "model": model} for case in MANIFESTS[manifest]])
+
+    assert opening("b" * 64, "arena-frozen-60") == 2
+    assert opening("a" * 64, "arena-frozen-60") == 1
+    assert opening("c" * 64, "arena-frozen-60") == opening(None, "arena-frozen-60") == 1
+    assert opening("b" * 64, "arena-dev") == 1
+
+
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stand-in base model, a small dataset and two adapters, where an experiment of a project names them."""
@@ -148,7 +175,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sealed(project: Path, adapters: Path) -> Path:
-    """An experiment whose sealed manifest two adapters may play, a few requests at a time."""
+    """An experiment with a sealed manifest and two adapters, its base and dataset recorded as `arena run` does it."""
     shutil.copytree(adapters, project, dirs_exist_ok=True)
     add_experiment(
         project,
@@ -157,7 +184,27 @@ def sealed(project: Path, adapters: Path) -> Path:
         ("batch_size = 64", "batch_size = 4\nmax_new_tokens = 1"),
         ("arena_sft_stage1", "mine"),
     )
+    files = hash_tree(project / BASE)
+    recorded = RecordedPins(project / "storage" / "recorded_pins.json")
+    recorded.record("base_models", BASE, "stand-in", tree_sha256(files), files)
+    dataset = load_dataset(project / "data" / "mine")
+    recorded.record("datasets", "data/mine", DATASET, dataset.content_sha256, dataset.file_hashes)
     return project
+
+
+DATASET = "arena-v2-open/100000+2"
+
+
+def open_for(project: Path, adapter: str) -> Opening:
+    """Write the ledger's row as the asset test_evaluation does."""
+    seeds = [row.seed for row in load_dataset(project / "data" / "mine").rows("test")]
+    return Ledger(sqlite_url(project / "storage" / "ledger.sqlite")).open(
+        sealed_set_sha256(seeds, manifest_sha256(MANIFESTS["arena-frozen-60"])),
+        load_experiment("mine", project).identity,
+        "mine",
+        adapter_sha256(project / adapter),
+        "run-1",
+    )
 
 
 PLAYED = ("--provider", "transformers", "--manifest", "arena-frozen-60")
@@ -176,33 +223,80 @@ def interrupted(project: Path, *arguments: object) -> Outcome:
     return Outcome(child.returncode, found, error)
 
 
-def test_an_adapter_opens_the_sealed_manifest_once(arena: Arena, sealed: Path) -> None:
+def test_an_adapter_plays_the_sealed_manifest_that_was_opened_for_it(arena: Arena, sealed: Path) -> None:
     command = ("eval", *PLAYED, "--experiment", "mine", "--out", sealed / "out", "--adapter")
+    opening = open_for(sealed, "adapter-1")
     first = interrupted(sealed, *command, sealed / "adapter-1")
     assert first.status == 130
     assert first.error.endswith("run the same command again: it goes on after the last batch")
-    assert "opening 1 of sealed set " in first.out
+    assert f"opening 1 of sealed set {opening.sealed_set}" in first.out
     stored = (sealed / "out" / "responses-broadcast.jsonl").read_bytes()
-
-    opening = arena("ledger", "show", "--json").json[0]
-    assert opening["experiment_name"] == "mine"
-    assert opening["experiment_identity"] == load_experiment("mine", sealed).identity
-    assert opening["run_id"].startswith("arena-eval-")
-    assert opening["completed_at"] is None
 
     shutil.rmtree(sealed / "out")
     second = arena(*command, sealed / "adapter-2")
     assert second.status == 1
-    assert (
-        f"was opened for experiment mine on {opening['opened_at']} by adapter {opening['adapter_sha256']}"
-        in second.error
-    )
+    assert f"was opened for experiment mine on {opening.opened_at} by adapter {opening.adapter_sha256}" in second.error
     assert not (sealed / "out").exists()
 
     resumed = interrupted(sealed, *command, sealed / "adapter-1")
     assert "opening 1 of sealed set " in resumed.out
     assert (sealed / "out" / "responses-broadcast.jsonl").read_bytes().startswith(stored)
-    assert len(arena("ledger", "show", "--json").json) == 1
+    assert arena("ledger", "show", "--json").json == [opening.to_dict()]
+
+
+def refused(arena: Arena, project: Path, *arguments: object) -> str:
+    outcome = arena("eval", *PLAYED, "--out", project / "out", *arguments)
+    assert outcome.status == 1
+    assert not (project / "out").exists()
+    return outcome.error
+
+
+def test_an_evaluation_opens_no_sealed_set_itself(arena: Arena, sealed: Path) -> None:
+    given = ("--experiment", "mine", "--adapter", sealed / "adapter-1")
+    error = refused(arena, sealed, *given)
+    assert "was not opened for experiment mine as it is now; arena run --experiment mine opens it" in error
+    assert arena("ledger", "show", "--json").json == []
+
+
+def test_a_sealed_set_is_not_asked_again(arena: Arena, sealed: Path) -> None:
+    opening = open_for(sealed, "adapter-1")
+    some = "a" * 64
+    ledger = Ledger(sqlite_url(sealed / "storage" / "ledger.sqlite"))
+    ledger.complete(opening, responses=some, rows=some, summaries=some, verdict=some)
+    error = refused(arena, sealed, "--experiment", "mine", "--adapter", sealed / "adapter-1")
+    assert "is complete for experiment mine since" in error
+
+
+def test_the_dataset_that_names_a_sealed_set_must_be_known(arena: Arena, sealed: Path) -> None:
+    open_for(sealed, "adapter-1")
+    given = ("--experiment", "mine", "--adapter", sealed / "adapter-1")
+    recorded = sealed / "storage" / "recorded_pins.json"
+    known = read_json(recorded)
+    write_json(recorded, known | {"datasets": {}})
+    assert f"data/mine: neither pinned nor recorded as datasets.{DATASET}" in refused(arena, sealed, *given)
+    known["datasets"]["data/mine"][DATASET]["files"]["test.jsonl"] = "0" * 64
+    write_json(recorded, known)
+    assert f"data/mine/test.jsonl: expected sha256 {'0' * 64}, found" in refused(arena, sealed, *given)
+
+
+def test_a_base_model_plays_sealed_cases_only_if_it_is_known(arena: Arena, sealed: Path) -> None:
+    """A fine-tune merged into its base has no adapter, but it is no untouched base."""
+    merged = sealed / "merged"
+    shutil.copytree(sealed / BASE, merged)
+    config = merged / "config.json"
+    config.write_text(config.read_text() + "\n")
+    found = base_sha256(merged)
+    error = refused(arena, sealed, "--experiment", "mine", "--model", merged)
+    assert f"the model's base, of sha256 {found}, is neither pinned nor recorded" in error
+    assert "or look at arena-dev" in error
+    assert "neither pinned nor recorded" in refused(arena, sealed, "--model", merged, "--adapter", sealed / "adapter-1")
+
+    played = ("eval", *PLAYED, "--experiment", "mine", "--out", sealed / "out")
+    assert interrupted(sealed, *played).status == 130, "the recorded base plays"
+    shutil.rmtree(sealed / "out")
+    pins = sealed / "data" / "pins.toml"
+    pins.write_text(pins.read_text() + f'\n[base_models.other]\nsha256 = "{found}"\n')
+    assert interrupted(sealed, *played, "--model", merged).status == 130, "and so does a pinned one"
 
 
 @pytest.mark.parametrize(
