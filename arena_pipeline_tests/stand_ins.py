@@ -7,6 +7,7 @@ a model can do.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,11 @@ def stand_in_rows(number: int, name: str = "row") -> list[StandInRow]:
     return rows
 
 
-def stand_in_tokenizer() -> Any:
-    """A byte-level BPE tokenizer with Qwen3's special tokens, whose padding differs from its end of turn."""
+def stand_in_tokenizer(learned_from: Sequence[str] = (), size: int = 300) -> Any:
+    """A byte-level BPE tokenizer with Qwen3's special tokens, whose padding differs from its end of turn.
+
+    It has learned the texts of the stand-in rows, or those of ``learned_from``.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -60,13 +64,13 @@ def stand_in_tokenizer() -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=300,
+        vocab_size=size,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     texts = [message["content"] for row in stand_in_rows(30) for message in row.messages]
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(learned_from or texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
@@ -76,12 +80,12 @@ def stand_in_tokenizer() -> Any:
     )
 
 
-def write_stand_in_base(directory: Path, *, seed: int = 0) -> Path:
+def write_stand_in_base(directory: Path, *, seed: int = 0, tokenizer: Any = None) -> Path:
     """Write the stand-in base model (two layers of width 32, bf16 safetensors) and return its directory."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = stand_in_tokenizer()
+    tokenizer = tokenizer or stand_in_tokenizer()
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),

@@ -140,6 +140,7 @@ def test_the_smoke_has_the_recipe_of_the_run() -> None:
     ("change", "message"),
     [
         (("rank = 32", "rank = 0"), "recipe.rank: found 0; allowed: greater than or equal to 1"),
+        (("max_length = 1024", "max_length = 2049"), "recipe.max_length: found 2049; allowed: less than or equal to 2"),
         (("rank = 32", 'rank = "32"'), "recipe.rank: found '32'; allowed: a valid integer"),
         (("rank = 32", "rank = true"), "recipe.rank: found True; allowed: a valid integer"),
         (("rank = 32", "rank = 32.0"), "recipe.rank: found 32.0; allowed: a valid integer"),

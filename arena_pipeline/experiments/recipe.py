@@ -44,7 +44,7 @@ class Recipe(Config):
     """Dropout before the adapter."""
     target_modules: Annotated[tuple[Module, ...], Field(strict=False, min_length=1)]
     """Linear layers that get an adapter."""
-    max_length: int = Field(ge=64, le=32_768)
+    max_length: int = Field(ge=64, le=2048)
     """Longest row in tokens; a longer one is an error, never cut."""
     learning_rate: float = Field(gt=0, le=1)
     """Peak learning rate."""

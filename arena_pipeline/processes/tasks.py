@@ -47,6 +47,7 @@ def train_adapter(payload: TrainPayload, around: Surroundings) -> dict[str, Any]
     """Train; ``output`` gets ``training.json`` and ``checkpoints/``. Returns the checkpoints and the timings."""
     base = payload.base.verified()
     dataset = payload.dataset.loaded()
+    measured = dataset.rows("validation") if payload.measure_validation else ()
     record, timings = train(
         around.work,
         output=around.output,
@@ -54,7 +55,9 @@ def train_adapter(payload: TrainPayload, around: Surroundings) -> dict[str, Any]
         recipe=payload.recipe,
         rows=dataset.rows("train"),
         row_ids=payload.row_ids,
-        validation_rows=dataset.rows("validation") if payload.measure_validation else (),
+        validation_rows=measured,
+        # Proven to be encodable, and no more: the test split is asked about once, at the end.
+        other_rows=(*(() if measured else dataset.rows("validation")), *dataset.rows("test")),
         device=around.device,
         progress=around.progress,
         log=around.log,

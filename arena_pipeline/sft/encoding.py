@@ -10,7 +10,7 @@ loss); known troubles 1, 3, 4, 6 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,17 +82,44 @@ def encode_rows(
 ) -> list[EncodedRow]:
     """Tokenise rows with the training template and prove each one; ``max_length`` and ``max_new_tokens`` are in tokens.
 
+    Raises ``TrainingError`` naming the first row that is not as it must be; see ``prove_rows``.
+    """
+    return list(_encoded(rows, tokenizer, template, max_length, max_new_tokens, progress))
+
+
+def prove_rows(
+    rows: Sequence[TrainingRow],
+    tokenizer: Any,
+    template: str,
+    *,
+    max_length: int,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    progress: Progress = silent,
+) -> None:
+    """Prove rows like ``encode_rows``, and keep none of their tokens.
+
     Raises ``TrainingError`` naming the first row that is longer than ``max_length`` (nothing is ever truncated), whose
     label and end of turn exceed ``max_new_tokens``, whose generation prompt is not a token prefix of the row, or whose
     supervised tokens are not exactly the reply and the end of turn.
     """
+    for _ in _encoded(rows, tokenizer, template, max_length, max_new_tokens, progress):
+        pass
+
+
+def _encoded(
+    rows: Sequence[TrainingRow],
+    tokenizer: Any,
+    template: str,
+    max_length: int,
+    max_new_tokens: int,
+    progress: Progress,
+) -> Iterator[EncodedRow]:
     end_of_turn = tokenizer.eos_token_id
     if end_of_turn is None or tokenizer.pad_token_id is None or end_of_turn == tokenizer.pad_token_id:
         raise TrainingError(
             f"tokenizer: end of turn is {tokenizer.eos_token!r} and padding is {tokenizer.pad_token!r};"
             " both are needed and they must differ, or padding would teach the model when to stop"
         )
-    encoded: list[EncodedRow] = []
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         whole = tokenizer.apply_chat_template(
@@ -113,9 +140,8 @@ def encode_rows(
         for row, ids, mask, prompt in zip(
             chunk, whole["input_ids"], whole["assistant_masks"], prompts["input_ids"], strict=True
         ):
-            encoded.append(_proven(row, list(ids), list(mask), list(prompt), tokenizer, max_length, max_new_tokens))
-        progress("tokenising rows", len(encoded), len(rows))
-    return encoded
+            yield _proven(row, list(ids), list(mask), list(prompt), tokenizer, max_length, max_new_tokens)
+        progress("tokenising rows", start + len(chunk), len(rows))
 
 
 def encoding_report(rows: Sequence[EncodedRow]) -> dict[str, Any]:
@@ -140,7 +166,7 @@ def _proven(
     max_length: int,
     max_new_tokens: int,
 ) -> EncodedRow:
-    """The row with its labels, after every proof; see ``encode_rows`` for what is refused."""
+    """The row with its labels, after every proof; see ``prove_rows`` for what is refused."""
 
     def refuse(found: str, advice: str) -> TrainingError:
         return TrainingError(f"row {row.id}: {found}; {advice}")

@@ -26,7 +26,14 @@ from arena_pipeline.provenance.hashing import sha256_json, sha256_text
 from arena_pipeline.serving.adapters import adapter_sha256, adapter_state, movement, read_adapter, write_adapter
 from arena_pipeline.serving.loading import base_sha256, load_base_model, load_tokenizer
 from arena_pipeline.sft.collation import training_order
-from arena_pipeline.sft.encoding import EncodedRow, TrainingRow, encode_rows, encoding_report, training_template
+from arena_pipeline.sft.encoding import (
+    EncodedRow,
+    TrainingRow,
+    encode_rows,
+    encoding_report,
+    prove_rows,
+    training_template,
+)
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps
 
 if TYPE_CHECKING:
@@ -55,6 +62,7 @@ def train(
     rows: Sequence[TrainingRow],
     row_ids: Sequence[str],
     validation_rows: Sequence[TrainingRow],
+    other_rows: Sequence[TrainingRow] = (),
     device: str = "cpu",
     progress: Progress = silent,
     log: Callable[[str], None] = lambda line: None,
@@ -65,8 +73,10 @@ def train(
     which the run was resumed, threads).
 
     ``row_ids`` is the mixture's drawn list: step k trains on its k-th ``effective_batch_size`` ids. Without
-    ``validation_rows`` no validation loss is measured. Raises ``TrainingError`` for a row that fails a proof (see
-    ``encode_rows``), for a step whose loss or gradient is not finite or whose gradient is zero, for an adapter that
+    ``validation_rows`` no validation loss is measured. ``other_rows`` are of the same dataset and neither trained nor
+    measured on. Before the first step every row of all three is proven, drawn or not: whether dataset and tokenizer fit
+    each other is not found out after training. Raises ``TrainingError`` for a row that fails a proof (see
+    ``prove_rows``), for a step whose loss or gradient is not finite or whose gradient is zero, for an adapter that
     does not move, and if ``work`` holds another run.
     """
     tokenizer = load_tokenizer(base_path)
@@ -88,10 +98,15 @@ def train(
     drawn = list(row_ids)[: steps * recipe.effective_batch_size]
     wanted = set(drawn)
     limits = {"max_length": recipe.max_length}
+    undrawn = [row for row in rows if row.id not in wanted]
+    prove_rows([*undrawn, *other_rows], tokenizer, template, progress=progress, **limits)
     encoded = encode_rows([row for row in rows if row.id in wanted], tokenizer, template, progress=progress, **limits)
     validation = encode_rows(validation_rows, tokenizer, template, progress=progress, **limits)
     order = training_order(drawn, {row.id: row for row in encoded}, recipe.effective_batch_size)
-    log(f"every row proven: {len(encoded)} for training, {len(validation)} for validation; {steps} steps")
+    log(
+        f"every row proven: {len(encoded)} for training, {len(validation)} for validation, "
+        f"{len(undrawn) + len(other_rows)} others; {steps} steps"
+    )
 
     keeper = _Keeper(output / CHECKPOINTS, validation, recipe.micro_batch_size * 2, log)
     run = _Run(work / _STATE, recipe, steps, device, keeper, progress, log)

@@ -29,6 +29,9 @@ def trained(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps: list[tuple[str, int, int]] = []
     lines: list[str] = []
     result = run_task("train", inputs.train(), work, progress=lambda *step: steps.append(step), log=lines.append)
+    rows = sum(len(inputs.dataset.rows(split)) for split in ("train", "validation", "test"))
+    [proven] = [line for line in lines if "every row proven: 8 for training, 0 for validation" in line]
+    assert f" {rows - 8} others" in proven, "all rows of all splits"
     assert [checkpoint["step"] for checkpoint in result["checkpoints"]] == [2, 4]
     assert ("training", 4, 4) in steps
     assert any(line.startswith("step 4/4: loss ") for line in lines)

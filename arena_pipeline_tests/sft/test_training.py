@@ -25,6 +25,7 @@ from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_templa
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps, warmup
 from arena_pipeline.sft.trainer import Guard, History, build_trainer
 from arena_pipeline_tests.sft.runs import DRAWN, RECIPE, TRAIN_ROWS, VALIDATION_ROWS, recipe_with, small_run
+from arena_pipeline_tests.stand_ins import StandInRow, stand_in_rows
 
 PLAIN = recipe_with(dropout=0.0)
 
@@ -206,6 +207,18 @@ def test_a_run_that_cannot_be_right_is_stopped(
     with pytest.raises(TrainingError, match=message):
         small_run(tmp_path / "work", stand_in_base, recipe_with(**change))
     assert not (tmp_path / "work" / "output" / "training.json").exists()
+
+
+@pytest.mark.parametrize("where", ["rows", "validation_rows", "other_rows"])
+def test_every_row_is_proven_before_the_first_step(stand_in_base: Path, tmp_path: Path, where: str) -> None:
+    """Drawn or not, and of the test split too: a row that does not fit stops the run while it has cost nothing."""
+    long = StandInRow("too-long", "ACT", "You are one of four agents.", "x" * 400, '{"action_id":"A0"}')
+    given = {"rows": TRAIN_ROWS, "validation_rows": VALIDATION_ROWS, "other_rows": stand_in_rows(3, "test")}
+    given[where] = [*given[where], long]
+    work = tmp_path / "work"
+    with pytest.raises(TrainingError, match=r"row too-long: \d+ tokens, more than max_length 128"):
+        small_run(work, stand_in_base, **given)
+    assert [path.name for path in work.iterdir()] == ["run.json"], "nothing was trained"
 
 
 def test_a_frozen_adapter_or_a_zero_gradient_stops_the_first_step() -> None:
