@@ -72,7 +72,8 @@ def test_evaluation(stage: Stage) -> MaterializeResult[Any]:
             work.out / OPENING_FILE, {**opening_facts(opening), "openings": earlier, "openings_elsewhere": elsewhere}
         )
 
-    outcome = obtain_opened(stage, opening, score, {"sealed_set": named, **stage.experiment.slice("serving")})
+    config = {"sealed_set": named, "experiment_identity": identity, **stage.experiment.slice("serving")}
+    outcome = obtain_opened(stage, opening, score, config)
     return stage.materialize(
         outcome,
         {
@@ -111,14 +112,13 @@ def sft_arena_evaluation(stage: Stage) -> MaterializeResult[Any]:
     pack = stage.prompts(stage.inputs["prompts_in_use"])
     base = stage.base_model(stage.inputs["base_model"])
     adapter = stage.inputs["selected_checkpoint"].path / ADAPTER
-    opening = stage.ledger.ledger.require(
-        tested.read_json(OPENING_FILE)["sealed_set"], stage.experiment.identity, adapter_sha256(adapter)
-    )
+    named, identity = tested.read_json(OPENING_FILE)["sealed_set"], stage.experiment.identity
+    opening = stage.ledger.ledger.require(named, identity, adapter_sha256(adapter))
 
     def play(work: Work) -> None:
         evaluate_model(stage, work.scratch, manifest.name, pack, base, adapter, opening.adapter_sha256)
 
-    config = {"manifest": manifest.name, **stage.experiment.slice("serving")}
+    config = {"manifest": manifest.name, "experiment_identity": identity, **stage.experiment.slice("serving")}
     outcome = obtain_opened(stage, opening, play, config)
     return stage.materialize(
         outcome, {"opened": True, "opening": opening.ordinal, **describe_evaluation(outcome.artifact)}
