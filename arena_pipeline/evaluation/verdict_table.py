@@ -5,7 +5,7 @@ Source: evaluation specification, "Gates".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -31,16 +31,23 @@ def render_verdict(verdict: Mapping[str, Any]) -> RenderableType:
     from rich.markup import escape
     from rich.text import Text
 
-    parts: list[RenderableType] = [_gates_table(verdict)]
-    if verdict["standing"]:
-        parts.append(_standing_table(verdict))
-    if verdict["arena_replies"]:
+    parts: list[RenderableType] = [
+        _gates_table(f"Gates of {verdict['experiment']} ({verdict['policy_version']})", verdict["gates"])
+    ]
+    figures, where = verdict, "the sealed manifest"
+    if not verdict["standing"] and (development := verdict["development"]):
+        # Nothing sealed was opened: what was seen on development cases is why, and all that there is.
+        parts.append(_gates_table(f"Gates on {development['manifest']} and validation", development["gates"]))
+        figures, where = development, f"the development manifest {development['manifest']}"
+    if figures["standing"]:
+        parts.append(_standing_table(where, figures["standing"]))
+    if figures["arena_replies"]:
         parts += [
-            Text(f"Arena replies, {player}: {_replies(rates)}") for player, rates in verdict["arena_replies"].items()
+            Text(f"Arena replies, {player}: {_replies(rates)}") for player, rates in figures["arena_replies"].items()
         ]
-    for gate in verdict["gates"]:
-        if gate["diagnosis"]:
-            parts.append(Text(f"{gate['name']}: {gate['diagnosis']}"))
+    shown = verdict["gates"] if figures is verdict else [*verdict["gates"], *figures["gates"]]
+    # A gate that reads validation says the same in both lists.
+    parts += [Text(line) for line in dict.fromkeys(_diagnoses(shown))]
     parts += [Text(note) for note in verdict["notes"]]
     parts.append(Text(_openings(verdict)))
     color = "green" if verdict["promoted"] else "red"
@@ -48,13 +55,17 @@ def render_verdict(verdict: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _gates_table(verdict: Mapping[str, Any]) -> RenderableType:
+def _diagnoses(gates: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [f"{gate['name']}: {gate['diagnosis']}" for gate in gates if gate["diagnosis"]]
+
+
+def _gates_table(title: str, gates: Sequence[Mapping[str, Any]]) -> RenderableType:
     from rich.table import Table
 
-    table = Table(title=f"Gates of {verdict['experiment']} ({verdict['policy_version']})")
+    table = Table(title=title)
     for heading in ("gate", "result", "count", "figure", "threshold", "interval", "n", "could have shown"):
         table.add_column(heading, justify="left" if heading in ("gate", "result") else "right")
-    for gate in verdict["gates"]:
+    for gate in gates:
         detectable = gate["smallest_detectable_effect"]
         table.add_row(
             gate["name"],
@@ -66,16 +77,41 @@ def _gates_table(verdict: Mapping[str, Any]) -> RenderableType:
             _number(gate["n"]),
             "" if detectable is None else f"{_number(detectable)} of {_number(gate['delta'])}",
         )
+        for cells in _parts(gate):
+            table.add_row(*cells)
     return table
 
 
-def _standing_table(verdict: Mapping[str, Any]) -> RenderableType:
+def _parts(gate: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The rows below a gate that has several parts: each part's name, result and figures."""
+    details = gate["details"]
+    if not details:
+        return
+    if gate["name"] == "test_confirmation":
+        for name, part in details.items():
+            sign = f"{_COMPARED_AS[name]} {_number(part['threshold'])}"
+            count, figure, n = _number(part["count"]), _number(part["figure"]), _number(part["n"])
+            yield f"  {name}", _MARKS[part["status"]], count, figure, sign, _interval(part["interval"]), n
+    elif gate["name"] == "order_robustness":
+        marks = {name: _MARKS["passed" if holds else "failed"] for name, holds in details["holds"].items()}
+        for play, paired in details["regret_increase"].items():
+            interval, n = _interval(paired["interval"]), _number(paired["n"])
+            yield f"  regret increase, {play}", marks["regret_increase"], "", _number(paired["mean"]), "", interval, n
+        replies = _number(details["strict_replies"])
+        for play, rate in details["strict_action_rate"].items():
+            mark = marks["strict_actions"] if play == "generated" else ""
+            yield f"  strict actions, {play}", mark, "", _number(rate), "", "", replies
+        for play, fall in details["strict_action_fall"].items():
+            yield f"  fall of strict actions, {play}", marks["strict_fall"], "", _number(fall), "", "", replies
+
+
+def _standing_table(where: str, standing: Sequence[Mapping[str, Any]]) -> RenderableType:
     from rich.table import Table
 
-    table = Table(title="Standing on the sealed manifest, messages generated")
+    table = Table(title=f"Standing on {where}, messages generated")
     for heading in ("player", "mean reward", "mean regret"):
         table.add_column(heading, justify="left" if heading == "player" else "right")
-    for row in verdict["standing"]:
+    for row in standing:
         table.add_row(row["player"], f"{row['mean_reward']:.3f}", f"{row['mean_regret']:.3f}")
     return table
 

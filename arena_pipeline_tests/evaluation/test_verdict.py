@@ -338,8 +338,50 @@ def test_the_table(evidence: Evidence, arena: Callable[[str, str], ArenaEvidence
     assert "strict messages 100.0%" in text
 
 
+def line_of(text: str, part: str) -> list[str]:
+    """The cells of a table's only row of that name."""
+    rows = (line for line in text.splitlines() if "│" in line)
+    (found,) = (line for line in rows if line.strip("│").split("│")[0].strip() == part)
+    return [cell.strip() for cell in found.strip("│").split("│")]
+
+
+def test_the_table_shows_the_parts_of_gates(evidence: Evidence) -> None:
+    assert evidence.sealed
+    missed = replace(evidence, sealed=replace(evidence.sealed, test=split_summary("test", legal=40, step=None)))
+    verdict = build_verdict(missed)
+    text = shown(verdict)
+    gates = {gate["name"]: gate for gate in verdict["gates"]}
+    after = text[text.index("test_confirmation") :]
+    assert line_of(after, "legal_actions")[1:5] == ["FAIL", "40", "0.7692", ">= 0.95"]
+    assert line_of(after, "action_schema")[1:5] == ["pass", "52", "1", ">= 0.995"]
+    assert line_of(after, "unsupported_facts")[1:5] == ["pass", "0", "0", "<= 0"]
+    details = gates["order_robustness"]["details"]
+    for play, paired in details["regret_increase"].items():
+        assert line_of(text, f"regret increase, {play}")[1:4] == ["pass", "", f"{paired['mean']:.4g}"]
+    for play, rate in details["strict_action_rate"].items():
+        assert line_of(text, f"strict actions, {play}")[3] == f"{rate:.4g}"
+    for play, fall in details["strict_action_fall"].items():
+        assert line_of(text, f"fall of strict actions, {play}")[3] == f"{fall:.4g}"
+
+
 def test_the_table_of_a_closed_verdict(evidence: Evidence) -> None:
     closed = replace(evidence, sealed=None, closed_because="no checkpoint is eligible", openings=())
     text = shown(build_verdict(closed))
     assert text.count("not evaluated") == 5
     assert "opened by 0 experiments" in text
+
+
+def test_the_table_of_a_closed_verdict_shows_development(
+    evidence: Evidence, arena: Callable[[str, str], ArenaEvidence]
+) -> None:
+    closed = replace(
+        evidence, sealed=None, development=arena("rambling", "worse"), closed_because="oracle_regret", openings=()
+    )
+    verdict = build_verdict(closed)
+    text = shown(verdict)
+    assert f"Gates on {MANIFEST} and validation" in text
+    assert "Arena replies, sft: strict messages" in text
+    plain = " ".join(text.split())
+    assert f"Standing on the development manifest {MANIFEST}, messages generated" in plain
+    for gate in verdict["development"]["gates"]:
+        assert plain.count(f"{gate['name']}: {gate['diagnosis']}") == (0 if gate["passed"] else 1)
