@@ -69,10 +69,13 @@ def run(arguments: Sequence[str]) -> int:
         message = " ".join(error.format_message().split())
         complain(f"{message.rstrip('.')}; see {command} --help")
         return error.exit_code
-    except (Stopped, KeyboardInterrupt) as error:
-        complain(error if isinstance(error, Stopped) else "stopped")
+    except Stopped as error:
+        complain(error)
         return INTERRUPTED
     except typer.Abort:
         complain("stopped: nothing was answered")
         return INTERRUPTED
+    if returned == INTERRUPTED:
+        # Typer's answer to Ctrl-C where no command has anything to say about it.
+        complain("stopped")
     return returned if isinstance(returned, int) else 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,9 @@ from typer.main import get_command
 
 from arena_pipeline.cli import application
 from arena_pipeline.cli.project import find_project
-from arena_pipeline.cli.screen import Screen, Stopped, printable
+from arena_pipeline.cli.screen import Screen, printable
 from arena_pipeline.errors import ConfigError
-from arena_pipeline_tests.cli.conftest import ROOT, Arena, arena_process
+from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, arena_process
 
 LIGHT = {"torch", "transformers", "trl", "peft", "datasets", "dagster", "numba", "numpy", "sqlalchemy", "pydantic"}
 
@@ -54,7 +57,7 @@ def test_help_is_fast_and_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--wrong",), "No such option: --wrong; see arena --help"),
+        (("--wrong",), "No such option: --wrong (Possible options: --json); see arena --help"),
         (("wrong",), "No such command 'wrong'"),
         (("eval",), "Missing option '--provider'; see arena eval --help"),
         (("dataset", "build", "--out", "x", "--seeds", "0"), "'--seeds'"),
@@ -136,7 +139,43 @@ def test_no_bar_where_the_output_is_no_terminal(capsys: pytest.CaptureFixture[st
     with Screen().progress() as progress:
         progress("work", 0, 0)
         progress("work", 3, 10)
-    assert capsys.readouterr() == ("\n", "") or capsys.readouterr() == ("", "")
+    shown = capsys.readouterr()
+    assert (shown.out.strip(), shown.err) == ("", "")
+
+
+def in_a_terminal(*arguments: object, cwd: Path) -> str:
+    """What a command writes where its outputs are a terminal."""
+    ours, theirs = pty.openpty()
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=cwd, env=variables, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        chunks = []
+        # Linux tells the end of a terminal's other side as an error.
+        with suppress(OSError):
+            while chunk := os.read(ours, 1 << 16):
+                chunks.append(chunk)
+    os.close(ours)
+    return b"".join(chunks).decode()
+
+
+def test_a_bar_where_the_output_is_a_terminal(project: Path) -> None:
+    shown = in_a_terminal("dataset", "build", "--out", project / "mine", "--seeds", 600, cwd=project)
+    assert "dataset seeds" in shown
+    assert "/600" in shown
+    assert "content hash" in shown
+
+
+def test_a_bar_for_the_stage_that_is_running(project: Path) -> None:
+    shown = in_a_terminal("run", "--experiment", "micro", "--until", "dataset_audit", cwd=project)
+    assert "dataset_audit: dataset audit" in shown
+    assert "computed: 2, reused: 0" in shown
+
+
+def test_output_for_a_program_of_another_encoding(project: Path) -> None:
+    shown = arena_process("experiment", "list", cwd=project, PYTHONIOENCODING="ascii")
+    assert shown.status == 0
+    assert "stage1" in shown.out
 
 
 def test_ctrl_c_is_one_line_and_130(arena: Arena, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +186,15 @@ def test_ctrl_c_is_one_line_and_130(arena: Arena, project: Path, monkeypatch: py
     outcome = arena("eval", "--provider", "oracle", "--out", project / "out")
     assert outcome.status == 130
     assert outcome.error.endswith("stopped; run the same command again: it goes on after the last batch")
-    assert Stopped.__base__ is Exception
+
+
+def test_ctrl_c_where_nothing_is_to_be_said_of_it(arena: Arena, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("arena_pipeline.cli.pin_checks.check_manifests", stop)
+    outcome = arena("manifest", "verify")
+    assert (outcome.status, outcome.error) == (130, "arena: stopped")
 
 
 def test_the_installed_script_exits_with_the_status() -> None:
