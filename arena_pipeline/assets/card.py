@@ -29,6 +29,12 @@ def adapter_files(chosen: Artifact) -> dict[str, Any]:
     return {"adapter_sha256": tree_sha256(files), "files": files}
 
 
+def adapter_folder(chosen: Artifact) -> str:
+    """Where the selected adapter lies below the storage directory, the same in every checkout."""
+    storage = chosen.path.parents[3]
+    return (chosen.path / ADAPTER).relative_to(storage).as_posix()
+
+
 def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str:
     """The card as Markdown, from the artifacts of adapter_card's inputs."""
     verdict = artifacts["gate_verdicts"].read_json("verdict.json")
@@ -67,7 +73,10 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
         "\n".join(f"- {limit}" for limit in (*_LIMITS, *verdict["notes"])),
         "## How to load it",
         f"```python\n{_EXAMPLE.format(base=experiment.base_model.path)}```",
-        f"`arena lineage selected_checkpoint --experiment {experiment.name}` names the adapter's folder and proves it.",
+        (
+            f"`ADAPTER_FOLDER` is `{adapter_folder(artifacts['selected_checkpoint'])}` below the storage directory, and "
+            f"`adapter_path` in what `arena run --experiment {experiment.name} --json` prints."
+        ),
         "## Files",
         _table(("file", "SHA-256"), list(files["files"].items())),
     ]

@@ -142,7 +142,7 @@ def _own_opening(stage: Stage) -> Opening | None:
 
 @stage_asset(
     group=GROUP,
-    code_version="card-1",
+    code_version="card-2",
     kinds={"markdown"},
     inputs=["arena_sft_dataset", "base_model", "lora_checkpoints", "selected_checkpoint", "gate_verdicts"],
 )
