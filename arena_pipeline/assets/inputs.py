@@ -65,7 +65,8 @@ def _build(stage: Stage) -> None:
     choice, pins = stage.experiment.dataset, stage.project.pins
     directory = stage.project.root / choice.directory
     pack = stage.project.prompt_pack(choice.prompts)
-    build_dataset(directory, pack, choice.num_seeds, choice.start_seed, progress=stage.progress)
+    # One process: the manifest notes their number, and is to be the same on every machine.
+    build_dataset(directory, pack, choice.num_seeds, choice.start_seed, workers=1, progress=stage.progress)
     dataset = load_dataset(directory)
     name = dataset_name(dataset, stage.experiment)
     pins.expect("datasets", name, dataset.content_sha256, directory, allow_new=True)
