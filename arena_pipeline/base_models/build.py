@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 RECIPE_FILE: Final = "build.toml"
 RECORD_FILE: Final = "build.json"
-CARD_FILE: Final = "README.md"
 
 
 def build_base_model(
@@ -32,7 +31,8 @@ def build_base_model(
 ) -> dict[str, Any]:
     """Make the model that ``recipe_path`` describes in the new directory ``out``; returns its record.
 
-    ``root`` is what the recipe's prompt pack path is relative to. Raises ``ArenaError`` if ``out`` holds anything.
+    ``root`` is what the recipe's prompt pack path is relative to, ``device`` is ``cpu`` or ``cuda``. Raises
+    ``ArenaError`` if ``out`` holds anything.
     The result depends on the recipe, and in its last bits on the device and the library versions.
     """
     recipe = load_recipe(recipe_path)

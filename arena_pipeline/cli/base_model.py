@@ -32,13 +32,16 @@ def build(
 ) -> None:
     """Pre-train the base model from nothing, on texts about generated states that no dataset or evaluation contains."""
     from arena_pipeline.base_models.build import build_base_model
+    from arena_pipeline.processes.gpu import resolved_device
 
     root = find_project().root
     target = root / _DEFAULT if out is None else out
     screen = Screen(as_json)
+    # Before anything is made: minutes of corpus come before the device is first used.
+    where = resolved_device(device)
     with screen.progress() as progress, interruptible("run the same command again"):
         found = build_base_model(
-            root / _DEFAULT / "build.toml" if recipe is None else recipe, target, root, device, workers, progress
+            root / _DEFAULT / "build.toml" if recipe is None else recipe, target, root, where, workers, progress
         )
     for name, value in found.items():
         screen.line(f"{name}: {value}")

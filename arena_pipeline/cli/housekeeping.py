@@ -12,6 +12,7 @@ import typer
 
 from arena_pipeline.cli.project import find_project
 from arena_pipeline.cli.screen import JsonOption, Screen
+from arena_pipeline.errors import ConfigError
 
 _MIB = 2**20
 
@@ -24,7 +25,14 @@ def add_to(app: typer.Typer) -> None:
 
 def clean(
     all_artifacts: Annotated[
-        bool, typer.Option("--all-artifacts", help="Remove every artifact too: stages are then computed again.")
+        bool,
+        typer.Option(
+            "--all-artifacts",
+            help="Remove every artifact too: stages are then computed again, sealed sets that are through never.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --all-artifacts: do not ask, even where sealed sets were opened.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,7 +46,7 @@ def clean(
     project.export()
     screen = Screen(as_json)
     root = project.storage / "artifacts"
-    if all_artifacts and not _agreed(screen):
+    if all_artifacts and not yes and not _agreed(screen):
         raise typer.Abort
     before = _bytes_below(root)
     removed = [f"work of {name}" for name in ArtifactStore(root).remove_leftovers()]
@@ -71,15 +79,24 @@ def reap(as_json: JsonOption = False) -> None:
 
 
 def _agreed(screen: Screen) -> bool:
-    """Ask where sealed sets were opened: what they said lies among the artifacts, and they open once."""
+    """Ask where sealed sets were opened: what they said lies among the artifacts, and they are not asked again.
+
+    Raises ``ConfigError`` where nobody can be asked.
+    """
     from arena_pipeline.provenance.ledger import Ledger
     from arena_pipeline.resources.locations import ledger_address
 
     names = sorted({opening.experiment_name for opening in Ledger(ledger_address()).openings()})
-    if not names or not sys.stdin.isatty():
+    if not names:
         return True
-    screen.line(f"the sealed sets were opened by {', '.join(names)}; what they said is among the artifacts", "yellow")
-    return typer.confirm("Remove it? Only the very same adapter may be tested again.", err=True)
+    lost = (
+        f"the sealed sets were opened by {', '.join(names)}, and what they said is among the artifacts; without it an "
+        "opening that is complete is refused for ever"
+    )
+    if not sys.stdin.isatty():
+        raise ConfigError(f"--all-artifacts: {lost}; keep a copy of storage/artifacts, and add --yes to remove it")
+    screen.line(f"{lost}, and one that is not complete goes on with its very adapter alone", "yellow")
+    return typer.confirm("Remove it?", err=True)
 
 
 def _remove_artifacts(root: Path) -> list[str]:

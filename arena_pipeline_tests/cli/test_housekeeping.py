@@ -129,13 +129,20 @@ def test_clean_removes_leftovers_and_on_demand_artifacts_but_never_the_ledger(ar
         first = arena("clean", "--json")
         assert first.json["removed"] == [f"work of unfinished/{A}"]
         assert first.json["freed_bytes"] >= 1000
-        held = arena("clean", "--all-artifacts")
+        held = arena("clean", "--all-artifacts", "--yes")
         assert held.status == 1
         assert "running with key" in held.error
         assert "in use by process" in held.error
     assert store.open(sha256).read_bytes("file") == b"kept"
 
-    everything = arena("clean", "--all-artifacts")
+    unasked = arena("clean", "--all-artifacts")
+    assert unasked.status == 2
+    assert "the sealed sets were opened by one, two" in unasked.error
+    assert "an opening that is complete is refused for ever" in unasked.error
+    assert "add --yes to remove it" in unasked.error
+    assert store.open(sha256).read_bytes("file") == b"kept"
+
+    everything = arena("clean", "--all-artifacts", "--yes")
     assert everything.status == 0
     assert f"removed: artifact {sha256}" in everything.out
     assert not list((project / "storage" / "artifacts").iterdir())
@@ -193,3 +200,18 @@ def test_base_model_build_is_wired(arena: Arena, project: Path) -> None:
     assert absent.status == 2
     assert "data/base_models/arena-tiny/build.toml" in absent.error
     assert not (project / "new").exists()
+
+
+def test_base_model_build_finds_its_device_first(arena: Arena, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless told, it takes the GPU that torch sees, else the CPU; a wrong wish fails before anything is made."""
+    import torch
+
+    from arena_pipeline_tests.base_models.test_build import TINY_RECIPE
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    recipe = project / "recipe.toml"
+    recipe.write_text(TINY_RECIPE)
+    given = ("base-model", "build", "--recipe", recipe, "--workers", 1, "--out")
+    assert "device cuda: " in arena(*given, project / "gpu", "--device", "cuda").error
+    assert not list(project.glob("*gpu*"))
+    assert arena(*given, project / "made", "--json").json["device"] == "cpu"
