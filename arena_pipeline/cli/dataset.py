@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arena_pipeline.cli.project import find_project
+from arena_pipeline.cli.project import Project, find_project
 from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
-from arena_pipeline.errors import PinMismatch
+from arena_pipeline.errors import DatasetError, IntegrityError, PinMismatch
 
 if TYPE_CHECKING:
-    from arena_pipeline.sft.audit_report import AuditReport
+    from arena_pipeline.sft.audit_report import AuditReport, Failure
 
 commands = typer.Typer(help="The training dataset: build it, audit one from anywhere.", no_args_is_help=True)
 
 _DEFAULT_PROMPTS = "data/prompts/arena-v2-open.toml"
 _FAILURES_SHOWN = 20
+_STANDARD_SEEDS = (1024, 0)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,27 +46,26 @@ def build(
     from arena_pipeline.provenance.pins import Pins, RecordedPins, dataset_pin_name
     from arena_pipeline.sft.builder import build_dataset
     from arena_pipeline.sft.loading import load_dataset
+    from arena_pipeline.sft.pinned import expect_pinned
 
     project = find_project()
-    pack = PromptPack.load(project.root / _DEFAULT_PROMPTS if prompts is None else prompts)
+    source = project.root / _DEFAULT_PROMPTS if prompts is None else prompts
+    pack = PromptPack.load(source)
+    pins = Pins.load(project.pins_file)
+    # A changed text under a pinned version is found now, not after minutes of building.
+    pins.expect("prompt_packs", pack.version, pack.sha256, source, allow_new=True)
     screen = Screen(as_json)
     with screen.progress() as progress, interruptible(f"nothing was left in {out}; run the same command again"):
         manifest = build_dataset(out, pack, seeds, start_seed, workers, progress)
     dataset = load_dataset(out)
     pin = dataset_pin_name(pack.version, seeds, start_seed)
-    pins = Pins.load(project.pins_file)
-    equals = pins.expect("datasets", pin, dataset.content_sha256, out, allow_new=True)
+    equals = expect_pinned(pins, pin, dataset, out)
     recorded = RecordedPins(project.recorded_pins)
     recorded.record("datasets", project.shown(out), pin, dataset.content_sha256, dataset.file_hashes)
     screen.line(f"{out}: {len(dataset.file_hashes)} files, content hash {dataset.content_sha256}")
     screen.line(_counts(manifest.examples_by_split, manifest.examples_by_phase))
     comparison = "equals its pin" if equals else "data/pins.toml has no pin to compare it with under the name"
     screen.line(f"{comparison} datasets.{pin}")
-    try:
-        pins.expect_files("datasets", pin, dataset.file_hashes, out)
-    except PinMismatch as error:
-        # The rows are the pinned ones: what differs is the manifest's note of how many processes made them.
-        screen.line(f"{error.file} differs from its pin; a run needs the dataset as --workers 1 builds it", "yellow")
     screen.line(f"hashes of its files recorded in {project.shown(project.recorded_pins)}")
     screen.json(
         {
@@ -85,17 +87,58 @@ def audit(
 ) -> None:
     """Audit a dataset from its bytes and seeds alone: ids, states, labels, prompts, membership, counts.
 
-    Exits 1 if any rule is broken, naming row and rule.
+    Where its files' hashes are recorded or pinned they are compared too. Exits 1 if any rule is broken, naming row and
+    rule.
     """
     from arena_pipeline.sft.audit import audit_dataset
 
     screen = Screen(as_json)
     with screen.progress() as progress, interruptible("run the same command again"):
         report = audit_dataset(directory, require_split_action_coverage, progress=progress)
+    report = replace(report, failures=(*report.failures, *_changed_files(find_project(), directory)))
     _show_report(screen, report)
     screen.json(report.to_dict())
     if not report.valid:
         raise typer.Exit(1)
+
+
+def _changed_files(project: Project, directory: Path) -> list[Failure]:
+    """What differs from a dataset's pin and from its recorded first load; nothing of what cannot even be loaded.
+
+    A copy without a manifest does not say of which seeds it is: those are of the experiment that names its directory.
+    """
+    from arena_pipeline.experiments import EXPERIMENTS, list_experiments, load_experiment
+    from arena_pipeline.provenance.pins import Pins, RecordedPins
+    from arena_pipeline.sft.audit_report import Failure
+    from arena_pipeline.sft.loading import load_dataset
+    from arena_pipeline.sft.pinned import expect_pinned, expect_pinned_manifest, pinned_name
+
+    try:
+        dataset = load_dataset(directory)
+    except (DatasetError, IntegrityError):
+        return []
+    place = project.shown(directory)
+    seeds = _STANDARD_SEEDS
+    if dataset.manifest is None:
+        choices = [load_experiment(name, project.root).dataset for name in list_experiments(project.root / EXPERIMENTS)]
+        seeds = next(((one.num_seeds, one.start_seed) for one in choices if one.directory == place), seeds)
+    name = pinned_name(dataset, *seeds)
+    pins, recorded = Pins.load(project.pins_file), RecordedPins(project.recorded_pins)
+    compared: dict[str, Callable[[], object]] = {
+        "pinned": lambda: expect_pinned(pins, name, dataset, directory),
+        "pinned manifest": lambda: expect_pinned_manifest(pins, name, dataset, directory),
+        "recorded": lambda: recorded.compare(
+            "datasets", place, name, dataset.content_sha256, dataset.file_hashes, directory
+        ),
+    }
+    failures = []
+    for rule, compare in compared.items():
+        try:
+            compare()
+        except PinMismatch as error:
+            file = Path(error.file).name
+            failures.append(Failure(file, rule, str(error)))
+    return failures
 
 
 def _show_report(screen: Screen, report: AuditReport) -> None:

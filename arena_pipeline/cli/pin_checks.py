@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,10 @@ from arena_pipeline.errors import ArenaError, IntegrityError
 from arena_pipeline.experiments import EXPERIMENTS, Experiment, list_experiments, load_experiment
 from arena_pipeline.progress import Progress
 from arena_pipeline.provenance.hashing import sha256_file, tree_sha256
-from arena_pipeline.provenance.pins import PinKind, Pins, RecordedPins, TreeKind, dataset_pin_name
+from arena_pipeline.provenance.pins import PinKind, Pins, RecordedPins, TreeKind
 from arena_pipeline.provenance.trees import NO_FILE, hash_tree
 from arena_pipeline.sft.loading import load_dataset
+from arena_pipeline.sft.pinned import expect_pinned, pinned_name
 
 Status = Literal["equal", "different", "absent", "not pinned"]
 
@@ -116,12 +118,19 @@ def _models(project: Project, pins: Pins) -> Iterator[PinCheck]:
         except IntegrityError as error:
             yield _broken(f"base_models.{name}", place, error)
             continue
-        yield _tree("base_models", name, pins, place, tree_sha256(files), files, project)
+        pinned = partial(_expect_model, pins, name, files, directory)
+        yield _tree("base_models", name, pinned, place, tree_sha256(files), files, project)
+
+
+def _expect_model(pins: Pins, name: str, files: dict[str, str], directory: Path) -> bool:
+    pins.expect_files("base_models", name, files, directory)
+    return pins.expect("base_models", name, tree_sha256(files), directory, allow_new=True)
 
 
 def _datasets(project: Project, pins: Pins) -> Iterator[PinCheck]:
-    seen = set()
-    for place in sorted({experiment.dataset.directory for experiment in _experiments(project)}):
+    seen: set[tuple[str, str]] = set()
+    choices = [experiment.dataset for experiment in _experiments(project)]
+    for place, *seeds in sorted({(choice.directory, choice.num_seeds, choice.start_seed) for choice in choices}):
         directory = project.root / place
         if not directory.is_dir():
             continue
@@ -133,26 +142,30 @@ def _datasets(project: Project, pins: Pins) -> Iterator[PinCheck]:
         except ArenaError as error:
             yield PinCheck(f"datasets ({place})", "different", place, advice=str(error))
             continue
-        name = dataset.prompts.version
-        if dataset.manifest is not None:
-            name = dataset_pin_name(name, dataset.manifest.num_seeds, dataset.manifest.start_seed)
-        seen.add(name)
-        yield _tree("datasets", name, pins, place, dataset.content_sha256, dataset.file_hashes, project)
-    for name in sorted(pins.datasets.keys() - seen):
+        name = pinned_name(dataset, *seeds)
+        if (place, name) in seen:
+            continue
+        seen.add((place, name))
+        pinned = partial(expect_pinned, pins, name, dataset, directory)
+        yield _tree("datasets", name, pinned, place, dataset.content_sha256, dataset.file_hashes, project)
+    for name in sorted(pins.datasets.keys() - {name for _, name in seen}):
         yield PinCheck(f"datasets.{name}", "absent", "a dataset directory", pins.datasets[name].content_sha256)
 
 
 def _tree(
-    kind: TreeKind, name: str, pins: Pins, place: str, sha256: str, files: Mapping[str, str], project: Project
+    kind: TreeKind,
+    name: str,
+    expect_pin: Callable[[], bool],
+    place: str,
+    sha256: str,
+    files: Mapping[str, str],
+    project: Project,
 ) -> PinCheck:
-    """A directory against its pin, file by file where files are pinned, then against its recorded first load."""
+    """A directory against its pin, then file by file against its recorded first load."""
     directory = project.root / place
     try:
-        pins.expect_files(kind, name, files, directory)
-        pinned = pins.expect(kind, name, sha256, directory, allow_new=True)
-        known = RecordedPins(project.storage / "recorded_pins.json").compare(
-            kind, place, name, sha256, files, directory
-        )
+        pinned = expect_pin()
+        known = RecordedPins(project.recorded_pins).compare(kind, place, name, sha256, files, directory)
     except IntegrityError as error:
         return _broken(f"{kind}.{name}", project.shown(Path(error.file)), error)
     where = f"{place}, as first loaded" if known else place

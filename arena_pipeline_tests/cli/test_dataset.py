@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,69 @@ def test_build_compares_with_the_pin(arena: Arena, project: Path) -> None:
     assert other.status == 1
     assert f"third: expected sha256 {'0' * 64}, found {sha256}; pinned as datasets." in other.error
     assert "third" not in (project / "storage" / "recorded_pins.json").read_text()
+
+
+def pin_dataset(project: Path, built: Any) -> None:
+    """Pin a dataset with its files, as the committed pins do."""
+    files = "".join(f'"{name}" = "{sha256}"\n' for name, sha256 in built["file_sha256"].items())
+    name = 'datasets."arena-v2-open/100000+4"'
+    text = f'\n[{name}]\ncontent_sha256 = "{built["content_sha256"]}"\n\n[{name}.files]\n{files}'
+    pins = project / "data" / "pins.toml"
+    pins.write_text(pins.read_text() + text)
+
+
+def test_the_number_of_workers_is_no_difference_from_the_pin(arena: Arena, project: Path) -> None:
+    """As a run reads it: two workers note themselves in the manifest and change no row."""
+    pin_dataset(project, arena("dataset", "build", "--out", project / "first", *SMALL, "--json").json)
+    out = project / "data" / "arena_sft_micro"
+    second = arena("dataset", "build", "--out", out, *SMALL, "--workers", 2)
+    assert (second.status, second.err) == (0, "")
+    assert "equals its pin datasets.arena-v2-open/100000+4" in second.out
+    assert "differs" not in second.out
+    verified = arena("pins", "verify")
+    assert (verified.status, verified.err) == (0, "")
+    assert "equal       datasets.arena-v2-open/100000+4" in verified.out
+    assert changed(arena, out) == []
+
+
+def changed(arena: Arena, out: Path) -> list[tuple[str, str]]:
+    """File and rule of what the audit finds, but for kinds of action that so small a dataset lacks."""
+    found = arena("dataset", "audit", out, "--json").json["failures"]
+    return [(failure["row"], failure["rule"]) for failure in found if failure["rule"] != "action_kinds"]
+
+
+def test_build_holds_the_pack_to_its_pin_before_it_builds(arena: Arena, project: Path) -> None:
+    pack = project / "data" / "prompts" / "arena-v2-open.toml"
+    pack.write_text(pack.read_text().replace("You are one of four", "You are one of five", 1))
+    outcome = arena("dataset", "build", "--out", project / "new", *SMALL)
+    assert outcome.status == 1
+    assert "arena-v2-open.toml: expected sha256" in outcome.error
+    assert not list(project.glob("*new*"))
+
+
+@pytest.mark.parametrize("known", ["recorded", "pinned"])
+def test_the_audit_finds_a_flipped_byte_of_any_file(arena: Arena, project: Path, known: str) -> None:
+    out = project / "mine"
+    built = arena("dataset", "build", "--out", out, *SMALL, "--json").json
+    if known == "pinned":
+        pin_dataset(project, built)
+        (project / "storage" / "recorded_pins.json").unlink()
+    assert changed(arena, out) == []
+    for path in sorted(out.iterdir()):
+        original = path.read_bytes()
+        # Space to tab: a change that JSON does not see, where there is one.
+        place = original.index(b" ")
+        path.write_bytes(original[:place] + b"\t" + original[place + 1 :])
+        assert any(row.startswith(path.name) for row, _ in changed(arena, out)), path.name
+        path.write_bytes(original)
+
+
+def test_the_audit_compares_a_manifest_with_its_record(arena: Arena, project: Path) -> None:
+    out = project / "mine"
+    arena("dataset", "build", "--out", out, *SMALL)
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"generation_workers": 1', '"generation_workers": 3'))
+    assert changed(arena, out) == [("manifest.json", "recorded")]
 
 
 def test_build_with_another_pack_in_json(arena: Arena, project: Path) -> None:
