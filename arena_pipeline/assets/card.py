@@ -74,8 +74,8 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
         "## How to load it",
         f"```python\n{_EXAMPLE.format(base=experiment.base_model.path)}```",
         (
-            f"`ADAPTER_FOLDER` is `{adapter_folder(artifacts['selected_checkpoint'])}` below the storage directory, and "
-            f"`adapter_path` in what `arena run --experiment {experiment.name} --json` prints."
+            f"`ADAPTER_FOLDER` is `{adapter_folder(artifacts['selected_checkpoint'])}` below the storage directory, "
+            f"and `adapter_path` in what `arena run --experiment {experiment.name} --json` prints."
         ),
         "## Files",
         _table(("file", "SHA-256"), list(files["files"].items())),

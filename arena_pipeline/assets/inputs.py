@@ -14,7 +14,7 @@ from arena_pipeline.errors import MachineError, PinMismatch
 from arena_pipeline.experiments import check_machine, measure_machine
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.resources.locations import storage_directory
-from arena_pipeline.resources.metadata import markdown, plot, table
+from arena_pipeline.resources.metadata import fenced, markdown, plot, table
 from arena_pipeline.resources.reader import (
     BASE_MODEL_FILE,
     MANIFESTS_FILE,
@@ -140,7 +140,7 @@ def prompts_in_use(stage: Stage) -> MaterializeResult[Any]:
         if written.version == pack.version and written.sha256 != pack.sha256:
             raise PinMismatch(source, pack.sha256, written.sha256, "the dataset's rows carry another text")
     outcome = stage.obtain(lambda work: write_json(work.out / PROMPTS_FILE, asdict(pack)), config={})
-    text = "\n\n".join(f"**{name}**\n\n{value}" for name, value in asdict(pack).items())
+    text = "\n\n".join(f"**{name}**\n\n{fenced(value)}" for name, value in asdict(pack).items())
     return stage.materialize(
         outcome, {"prompt_version": pack.version, "prompt_sha256": pack.sha256, "texts": markdown(text)}
     )

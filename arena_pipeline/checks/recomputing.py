@@ -77,6 +77,11 @@ def _require_model(reader: Reader, what: str, model: Mapping[str, Any], adapter:
     base = reader.base_model(reader.artifact("base_model"))
     _require(what, "base_sha256", model["base_sha256"], base.sha256)
     _require(what, "adapter_sha256", model["adapter_sha256"], adapter)
+    serving = reader.experiment.serving
+    _require(what, "kind", model["kind"], serving.backend)
+    _require(what, "dtype", model["dtype"], serving.dtype)
+    _require(what, "batch_size", model["batch_size"], serving.batch_size)
+    _require(what, "max_new_tokens", model["decoding"]["max_new_tokens"], serving.max_new_tokens)
 
 
 def _require(what: str, name: str, found: object, expected: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,13 @@ def markdown(text: str) -> MarkdownMetadataValue:
     if len(data) > MOST_BYTES:
         text = data[:MOST_BYTES].decode("utf-8", errors="ignore") + "\n\n(cut: too long to show)"
     return MetadataValue.md(text)
+
+
+def fenced(text: str) -> str:
+    """A brought text as a Markdown code block, which shows it as it is; no text ends the block from within."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def plot(title: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE_INCHES) -> MarkdownMetadataValue:

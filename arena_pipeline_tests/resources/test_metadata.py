@@ -11,7 +11,7 @@ import pytest
 from dagster import AssetMaterialization
 
 from arena_pipeline.resources import metadata
-from arena_pipeline.resources.metadata import MOST_BYTES, MOST_ROWS, markdown, plot, table
+from arena_pipeline.resources.metadata import MOST_BYTES, MOST_ROWS, fenced, markdown, plot, table
 
 
 def records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -75,3 +75,8 @@ def test_plots_leave_no_global_state() -> None:
 
     assert _pylab_helpers.Gcf.get_all_fig_managers() == []
     assert matplotlib.get_backend().lower() == os.environ["MPLBACKEND"].lower()
+
+
+def test_a_brought_text_is_fenced_and_cannot_leave_its_fence() -> None:
+    assert fenced("<b>*x*</b>") == "```\n<b>*x*</b>\n```"
+    assert fenced("a\n````\nb").splitlines() == ["`````", "a", "````", "b", "`````"]
