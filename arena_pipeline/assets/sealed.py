@@ -113,6 +113,10 @@ def _recorded_result(store: ArtifactStore, opening: Opening) -> dict[str, Artifa
     recorded = (opening.responses_sha256, opening.rows_sha256, opening.summaries_sha256)
     for tested, played in product(filed(store, "test_evaluation"), filed(store, "sft_arena_evaluation")):
         if not (closed_because(tested) or closed_because(played)):
+            # Two experiments may have got the same replies: each has a result of its own.
+            facts = tested.read_json(OPENING_FILE)
+            if any(facts[name] != value for name, value in opening_facts(opening).items()):
+                continue
             found = result_hashes(tested, played)
             if (found["responses"], found["rows"], found["summaries"]) == recorded:
                 return {"test_evaluation": tested, "sft_arena_evaluation": played}

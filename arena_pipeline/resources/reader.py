@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class Reader:
 
     def dataset(self, artifact: Artifact) -> Dataset:
         """The dataset of an artifact, its rows' ids computed again; pinned, and the source must still be equal."""
-        dataset = load_dataset(artifact.path)
+        dataset = _parsed_dataset(artifact.path, artifact.sha256)
         directory = self.project.root / self.experiment.dataset.directory
         for name, expected in artifact.files.items():
             source = directory / name
@@ -168,6 +168,12 @@ class Reader:
                 found = sha256_file(path) if path.is_file() else NO_FILE
                 if found != expected:
                     raise PinMismatch(path, expected, found, f"recorded on {entry['recorded_at']} in {recorded}")
+
+
+@lru_cache(maxsize=2)
+def _parsed_dataset(path: Path, sha256: str) -> Dataset:
+    """A stored dataset. Kept, because its bytes were hashed just now and equal bytes are read alike."""
+    return load_dataset(path)
 
 
 def dataset_name(dataset: Dataset, experiment: Experiment) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetKey
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from arena_pipeline.arena.prompts import PromptPack
+from arena_pipeline.assets import sealed
+from arena_pipeline.evaluation.gates import Gate
 from arena_pipeline.provenance.hashing import sha256_file
 from arena_pipeline.resources.history import latest_materialization
 from arena_pipeline_tests.lineages import EXPERIMENT, ROOT, Lineage, copy_of, flip_byte, materialized, report
@@ -177,6 +180,27 @@ def test_killed_in_mid_generation_a_run_loses_no_finished_batch(
     replies = [report for report in first_reports if report[0] == "replies"]
     assert replies[0][1] == 64, "the finished batch is not asked again"
     assert materialized(lineage, "base_validation_scores").file("base/responses.jsonl").read_bytes() == whole
+
+
+def test_a_result_opens_the_sealed_sets_only_if_the_gates_pass_on_development(
+    micro: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("selected_checkpoint", "scripted_baselines", "base_dev_evaluation", "sft_dev_evaluation")
+    with micro.reader() as reader:
+        artifacts = {name: reader.artifact(name) for name in names}
+        assert sealed.reason_to_stay_closed(reader, artifacts) == "", "a rehearsal rehearses the opening too"
+        vars(reader)["experiment"] = reader.experiment.model_copy(update={"result": True})
+        reason = sealed.reason_to_stay_closed(reader, artifacts)
+        assert reason.endswith("did not pass on validation and on development cases, so nothing sealed was opened")
+        assert {"unsupported_facts", "oracle_regret"} <= {*reason.partition(" did ")[0].split(", ")}
+
+        gates = sealed.development_gates
+
+        def all_pass(*evidence: Any) -> list[Gate]:
+            return [dataclasses.replace(gate, status="passed") for gate in gates(*evidence)]
+
+        monkeypatch.setattr(sealed, "development_gates", all_pass)
+        assert sealed.reason_to_stay_closed(reader, artifacts) == ""
 
 
 def test_the_sealed_sets_stay_closed_where_no_checkpoint_is_eligible(
