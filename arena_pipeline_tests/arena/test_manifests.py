@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from arena_pipeline.arena.manifests import (
@@ -54,5 +56,5 @@ def test_seed_ranges_are_disjoint() -> None:
         range(6_000_000, 6_000_512),
         range(10**11, 10**12),
     ]
-    for left, right in zip(ranges, ranges[1:], strict=False):
+    for left, right in itertools.pairwise(ranges):
         assert left.stop <= right.start
