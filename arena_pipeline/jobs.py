@@ -16,6 +16,7 @@ from dagster import (
     SensorResult,
     SkipReason,
     define_asset_job,
+    in_process_executor,
     sensor,
 )
 
@@ -91,6 +92,9 @@ def build_definitions() -> Definitions:
         jobs=[lineage],
         sensors=[experiments_sensor],
         resources=RESOURCES,
+        # One step at a time, in the run's own process: what is heavy runs in a child of its own anyway, two of those
+        # would only share the cores, and few writers spare the event log's SQLite file (known trouble 45).
+        executor=in_process_executor,
     )
 
 
