@@ -10,6 +10,8 @@ from typing import Any
 # Before anything imports the libraries that read them once. Child processes inherit all of it.
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", MPLBACKEND="Agg")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# The width of the terminal that the tests run in (pytest-xdist hands it on) is not what the output under test has.
+os.environ.pop("COLUMNS", None)
 # The tests themselves run side by side, one process per core; more threads in each only get in each other's way.
 for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")

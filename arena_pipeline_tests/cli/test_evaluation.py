@@ -181,7 +181,7 @@ def sealed(project: Path, adapters: Path) -> Path:
         project,
         "mine",
         "tiny-cpu",
-        ("batch_size = 64", "batch_size = 4\nmax_new_tokens = 1"),
+        ("\nbatch_size = 16", "\nbatch_size = 4\nmax_new_tokens = 1"),
         ("arena_sft_stage1", "mine"),
     )
     files = hash_tree(project / BASE)
@@ -305,7 +305,7 @@ def test_a_base_model_plays_sealed_cases_only_if_it_is_known(arena: Arena, seale
         ((), "sealed, and opens once for an experiment; name it with --experiment"),
         (("--experiment", "mine", "--manifest", "arena-frozen-60:5"), "mine opens arena-frozen-60, all of it"),
         (("--experiment", "mine", "--manifest", "arena-eval-600"), "mine opens arena-frozen-60, all of it"),
-        (("--experiment", "micro"), "micro opens arena-dev, all of it"),
+        (("--experiment", "micro"), "micro opens arena-dev:2, all of it"),
         (("--experiment", "mine", "--batch-size", "8"), "--batch-size: an experiment's sealed manifest is played as"),
         (("--experiment", "mine", "--prompts", "{root}/data/prompts/arena-v2-open.toml"), "--prompts: an experiment's"),
         (("--experiment", "mine", "--model", f"{{root}}/{BASE}"), "--model: an experiment's sealed manifest"),
