@@ -16,11 +16,23 @@ os.environ.pop("COLUMNS", None)
 for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+MICRO_SECONDS = 900
+"""Time for a test that may be the first to need the shared lineage, which takes minutes on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests on the shared lineage the time that making it takes."""
+    for item in items:
+        if "micro" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(MICRO_SECONDS))
 
 
 def _refuse_outside_connections(event: str, arguments: tuple[Any, ...]) -> None:

@@ -106,7 +106,9 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
             result = lineage.run()
             first = {"failures": result.failures, "computed": result.computed, "reused": result.reused}
             write_json(record, first | {"success": result.success, "verdict": result.verdict})
-    return Lineage(root, read_json(record))
+    first = read_json(record)
+    assert first["success"], f"the shared lineage failed: {first['failures']}"
+    return Lineage(root, first)
 
 
 @pytest.fixture

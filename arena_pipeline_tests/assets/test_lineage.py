@@ -16,7 +16,6 @@ from arena_pipeline.resources.history import BLOCKING_CHECKS
 from arena_pipeline.resources.stage import Stage
 from arena_pipeline_tests.lineages import EXPERIMENT, Lineage, materialized
 
-pytestmark = pytest.mark.timeout(900)
 ASSETS = [asset.key.to_user_string() for asset in ALL_ASSETS]
 WITH_PLOT = (
     "dataset_audit",

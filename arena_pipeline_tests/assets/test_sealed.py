@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from arena_pipeline_tests.lineages import Lineage, materialized
-
-pytestmark = pytest.mark.timeout(900)
 
 
 def test_an_experiment_that_differs_where_no_reply_depends_on_it_opens_for_itself(copy: Lineage) -> None:

@@ -19,9 +19,8 @@ from arena_pipeline.assets import sealed
 from arena_pipeline.evaluation.gates import Gate
 from arena_pipeline.provenance.hashing import sha256_file
 from arena_pipeline.resources.history import latest_materialization
+from arena_pipeline.resources.progress import attach
 from arena_pipeline_tests.lineages import EXPERIMENT, ROOT, Lineage, copy_of, flip_byte, materialized, report
-
-pytestmark = pytest.mark.timeout(900)
 
 FLIPS = {
     "data/arena_sft_micro/train.jsonl": ("arena_sft_dataset", "dataset_audit"),
@@ -137,21 +136,21 @@ def remove_from(lineage: Lineage, stage: str) -> None:
 INTERRUPTED_RUN = """
 import os, signal, sys
 from pathlib import Path
-from arena_pipeline.jobs import run_lineage
+from arena_pipeline.resources.progress import attach
+from arena_pipeline_tests.lineages import Lineage
 
 def progress(label, done, total):
     if label == "replies" and 0 < done < total:
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 
-result = run_lineage("micro", "base_validation_scores", Path(sys.argv[1]), progress)
+with attach(progress):
+    result = Lineage(Path(sys.argv[1])).run_only("base_validation_scores")
 sys.exit(0 if result.success else "; ".join(result.failures))
 """
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-def test_killed_in_mid_generation_a_run_loses_no_finished_batch(
-    micro: Lineage, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_mid_generation_a_run_loses_no_finished_batch(micro: Lineage, tmp_path: Path, name: str) -> None:
     lineage = copy_of(micro, tmp_path / "project")
     whole = materialized(lineage, "base_validation_scores").file("base/responses.jsonl").read_bytes()
     remove_from(lineage, "base_validation_scores")
@@ -170,15 +169,13 @@ def test_killed_in_mid_generation_a_run_loses_no_finished_batch(
     assert finished.count(b"\n") == 2, "header and first batch are there, the second batch is not"
     assert whole.startswith(finished)
 
-    first_reports: list[Any] = []
-    monkeypatch.setattr(
-        "arena_pipeline.assets.stages.reporter", lambda log: lambda *report: first_reports.append(report)
-    )
-    result = lineage.run(until="base_validation_scores")
+    reports: list[tuple[str, int, int]] = []
+    with attach(lambda *report: reports.append(report)):
+        result = lineage.run_only("base_validation_scores")
     assert result.failures == []
     assert result.computed == ["base_validation_scores"]
-    replies = [report for report in first_reports if report[0] == "replies"]
-    assert replies[0][1] == 64, "the finished batch is not asked again"
+    replies = [done for label, done, _ in reports if label == "replies"]
+    assert replies[0] == 64, "the finished batch is not asked again"
     assert materialized(lineage, "base_validation_scores").file("base/responses.jsonl").read_bytes() == whole
 
 

@@ -24,7 +24,6 @@ from arena_pipeline.sft.scoring import score_split
 from arena_pipeline.sft.smoke import smoke_rows
 from arena_pipeline_tests.lineages import Lineage, copy_of, replaced
 
-pytestmark = pytest.mark.timeout(900)
 Change = Callable[[Path], None]
 
 
