@@ -19,12 +19,11 @@ from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.artifacts import Artifact, ArtifactStore
 from arena_pipeline.provenance.files import read_json
 from arena_pipeline.provenance.hashing import sha256_file, tree_sha256
-from arena_pipeline.provenance.pins import dataset_pin_name
 from arena_pipeline.provenance.trees import NO_FILE, hash_tree, verify_tree
 from arena_pipeline.resources.history import latest_materialization
 from arena_pipeline.resources.stores import ArtifactStoreResource, LedgerResource, ProjectResource
 from arena_pipeline.sft.loading import Dataset, load_dataset
-from arena_pipeline.sft.manifest import MANIFEST_FILE
+from arena_pipeline.sft.pinned import expect_pinned, pinned_name
 
 BASE_MODEL_FILE = "base-model.json"
 MANIFESTS_FILE = "manifests.json"
@@ -83,14 +82,7 @@ class Reader:
             self._compare_recorded_files(place, directory)
             raise
         name = dataset_name(dataset, self.experiment)
-        pins = self.project.pins
-        pinned = pins.datasets.get(name)
-        if pinned is not None and pinned.files is not None and pinned.files.keys() == dataset.file_hashes.keys():
-            # In another layout the same rows lie in other files; and a manifest notes how many processes built it,
-            # which changes no row: what else it says is compared with the rows when it is loaded and audited.
-            found = {**dataset.file_hashes, MANIFEST_FILE: pinned.files.get(MANIFEST_FILE, NO_FILE)}
-            pins.expect_files("datasets", name, found, directory)
-        pins.expect("datasets", name, dataset.content_sha256, directory, allow_new=True)
+        expect_pinned(self.project.pins, name, dataset, directory)
         self.project.recorded_pins.expect(
             "datasets", place, name, dataset.content_sha256, dataset.file_hashes, directory
         )
@@ -105,8 +97,7 @@ class Reader:
             found = sha256_file(source) if source.is_file() else NO_FILE
             if found != expected:
                 raise PinMismatch(source, expected, found, "materialize arena_sft_dataset again if this is meant")
-        name = dataset_name(dataset, self.experiment)
-        self.project.pins.expect("datasets", name, dataset.content_sha256, directory, allow_new=True)
+        expect_pinned(self.project.pins, dataset_name(dataset, self.experiment), dataset, directory)
         return dataset
 
     def base_model(self, artifact: Artifact) -> BaseModel:
@@ -178,9 +169,7 @@ def _parsed_dataset(path: Path, sha256: str) -> Dataset:
 
 def dataset_name(dataset: Dataset, experiment: Experiment) -> str:
     """The name that a dataset is pinned under; a copy without a manifest is of the seeds that the experiment states."""
-    choice, manifest = experiment.dataset, dataset.manifest
-    seeds = (choice.num_seeds, choice.start_seed) if manifest is None else (manifest.num_seeds, manifest.start_seed)
-    return dataset_pin_name(dataset.prompts.version, *seeds)
+    return pinned_name(dataset, experiment.dataset.num_seeds, experiment.dataset.start_seed)
 
 
 def manifest_record(manifest: Manifest) -> dict[str, Any]:
