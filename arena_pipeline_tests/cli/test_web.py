@@ -47,7 +47,6 @@ def processes() -> list[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_the_ui_shows_the_lineage_and_ends_with_all_its_processes(project: Path, end: signal.Signals) -> None:
     port = free_port()
