@@ -16,7 +16,8 @@ from arena_pipeline.base_models.tokenizer import save_tokenizer, train_tokenizer
 from arena_pipeline.errors import ArenaError
 from arena_pipeline.progress import Progress
 from arena_pipeline.provenance.files import write_json
-from arena_pipeline.provenance.hashing import tree_hashes, tree_sha256
+from arena_pipeline.provenance.hashing import tree_sha256
+from arena_pipeline.provenance.trees import hash_tree
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,7 @@ def build_base_model(
     record = {**figures, "device": device, "seconds": round(time.monotonic() - started), "versions": _versions()}
     write_json(partial / RECORD_FILE, record)
     os.replace(partial, out)
-    return {**record, "sha256": tree_sha256(tree_hashes(out))}
+    return {**record, "sha256": tree_sha256(hash_tree(out))}
 
 
 def _pretrained(

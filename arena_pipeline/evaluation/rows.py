@@ -12,7 +12,7 @@ from typing import Any, Final
 from arena_pipeline.arena.generation import GENERATOR_VERSION
 from arena_pipeline.arena.manifests import Case, manifest_sha256
 from arena_pipeline.arena.observation import displayed_actions
-from arena_pipeline.arena.parser import Verdict, parse_action
+from arena_pipeline.arena.parser import parse_action
 from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.arena.rules import redundant_agents, step
 from arena_pipeline.arena.state import ARENA_VERSION, BLUE_AGENTS, WAIT, Action, state_digest
@@ -29,6 +29,7 @@ from arena_pipeline.evaluation.conditions import (
     broadcast_verdicts,
     reply_to,
 )
+from arena_pipeline.serving.replies import reply_record
 from arena_pipeline.serving.requests import Completion
 
 CaseRow = dict[str, Any]
@@ -91,7 +92,7 @@ def _case_row(case: Case, broadcasts: Mapping[str, Completion], actions: Mapping
             "canonical": {agent: solution.canonical[agent].to_dict() for agent in BLUE_AGENTS},
         },
         "broadcasts": {
-            agent: _reply(reply_to(broadcast_key(case, agent), broadcasts), verdicts[agent])
+            agent: reply_record(reply_to(broadcast_key(case, agent), broadcasts), verdicts[agent])
             | {
                 "permutation": broadcast_permutation(case, index),
                 "facts": verdicts[agent].facts,
@@ -117,7 +118,7 @@ def _play(solved: SolvedCase, play: Play, completions: Mapping[str, Completion])
         completion = reply_to(action_key(solved.case, play, agent), completions)
         verdict = parse_action(completion.text, displayed_actions(solved.state, agent, permutation))
         joint[agent] = verdict.value if verdict.valid else WAIT
-        replies[agent] = _reply(completion, verdict) | {
+        replies[agent] = reply_record(completion, verdict) | {
             "permutation": permutation,
             "action": joint[agent].to_dict(),
         }
@@ -133,20 +134,6 @@ def _play(solved: SolvedCase, play: Play, completions: Mapping[str, Completion])
         "optimal": valid_replies == len(BLUE_AGENTS) and regret <= OPTIMAL_TOLERANCE,
         "redundant_agents": redundant_agents(solved.state, joint, "BLUE"),
         "duplicate_targets": outcome.duplicate_targets["BLUE"],
-    }
-
-
-def _reply(completion: Completion, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "text": completion.text,
-        "finish_reason": completion.finish_reason,
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "valid": verdict.valid,
-        "error": verdict.error,
-        "schema_valid": verdict.schema_valid,
-        "supported": verdict.supported,
-        "legal": verdict.legal,
     }
 
 

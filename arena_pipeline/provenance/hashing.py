@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from arena_pipeline.errors import ArenaError
-
 _CHUNK = 1 << 20
 
 
@@ -41,20 +39,6 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def tree_hashes(directory: Path) -> dict[str, str]:
-    """Map each file below a directory, by its POSIX path relative to it, to its SHA-256.
-
-    Raises ``ArenaError`` for a symbolic link: a link's target lies outside what the hash covers.
-    """
-    hashes: dict[str, str] = {}
-    for path in sorted(directory.rglob("*")):
-        if path.is_symlink():
-            raise ArenaError(f"{path}: symbolic links are not allowed inside a hashed directory; copy the file instead")
-        if path.is_file():
-            hashes[path.relative_to(directory).as_posix()] = sha256_file(path)
-    return hashes
-
-
 def tree_sha256(hashes: dict[str, str]) -> str:
-    """One hash for a tree: the SHA-256 of the canonical JSON of its ``tree_hashes``."""
+    """One hash for a tree of files: the SHA-256 of the canonical JSON of {file: SHA-256}, as ``hash_tree`` maps it."""
     return sha256_json(hashes)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Phase = Literal["BROADCAST", "ACT"]
+from arena_pipeline.arena.prompts import Phase
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -31,7 +32,8 @@ class Request:
     """One question to a provider.
 
     ``key`` is unique in its request list and names the question in the response store. ``case``, ``agent_id``,
-    ``permutation`` and ``condition`` say where the question comes from: scripts read them, language models do not.
+    ``permutation`` and ``condition`` say where the question comes from. Scripts read the first two; language models see
+    nothing but the prompt.
     """
 
     key: str

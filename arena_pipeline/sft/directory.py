@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from arena_pipeline.errors import DatasetError
+from arena_pipeline.provenance.trees import flush
 
 
 def refuse_existing(directory: Path) -> None:
@@ -44,7 +45,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
         try:
             yield partial
             for file in partial.iterdir():
-                _flush(file)
+                flush(file)
             os.fsync(descriptor)
             try:
                 partial.rename(directory)
@@ -52,7 +53,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
                 raise DatasetError(
                     f"{directory}: could not be put in place ({error.strerror}); it was left as it is"
                 ) from None
-            _flush(directory.parent)
+            flush(directory.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -67,11 +68,3 @@ def _lock(descriptor: int, directory: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), directory.stat())
     except OSError:
         return False
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,11 +10,11 @@ from hashlib import sha256
 from typing import Any, Final, cast
 
 from arena_pipeline.arena.generation import generate_mechanics_state, generate_state
-from arena_pipeline.arena.prompts import displayed_from_user
+from arena_pipeline.arena.prompts import Phase, displayed_from_user
 from arena_pipeline.arena.state import BLUE_AGENTS, State
 from arena_pipeline.errors import ArenaError, DatasetError
 from arena_pipeline.provenance.hashing import sha256_json
-from arena_pipeline.serving.requests import ChatPrompt, Phase, Request
+from arena_pipeline.serving.requests import ChatPrompt, Request
 from arena_pipeline.sft.metadata import ACTION_SKILLS, SILENCE
 
 ROLES: Final = ("system", "user", "assistant")

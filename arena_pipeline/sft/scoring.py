@@ -15,11 +15,13 @@ from typing import Any, Final
 
 from arena_pipeline.arena.observation import displayed_actions
 from arena_pipeline.arena.parser import Verdict, parse_action, parse_broadcast
+from arena_pipeline.arena.prompts import Phase
 from arena_pipeline.errors import DatasetError, EvaluationError
 from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.files import read_json, write_json, write_text
 from arena_pipeline.provenance.hashing import canonical_json, sha256_json
-from arena_pipeline.serving.requests import Completion, Phase, Provider
+from arena_pipeline.serving.replies import reply_record
+from arena_pipeline.serving.requests import Completion, Provider
 from arena_pipeline.serving.responses import ResponseStore, collect
 from arena_pipeline.serving.sealed import require_opening
 from arena_pipeline.sft.rows import Row, content_sha256, row_requests, row_state
@@ -106,15 +108,7 @@ def _score_row(row: Row, completions: Mapping[str, Completion]) -> RowVerdict:
     return {
         "id": row.id,
         "phase": row.phase,
-        "text": completion.text,
-        "finish_reason": completion.finish_reason,
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "valid": verdict.valid,
-        "error": verdict.error,
-        "schema_valid": verdict.schema_valid,
-        "supported": verdict.supported,
-        "legal": verdict.legal,
+        **reply_record(completion, verdict),
         "exact": verdict.valid and verdict.value == label.value,
         "facts": verdict.facts,
         "unsupported_facts": verdict.unsupported_facts,

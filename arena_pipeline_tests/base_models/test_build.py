@@ -15,13 +15,15 @@ from arena_pipeline.base_models.shards import build_corpus, encode_document
 from arena_pipeline.base_models.tokenizer import MAXIMUM_VOCABULARY, TRAINING_TEMPLATE
 from arena_pipeline.errors import ArenaError, ConfigError
 from arena_pipeline.progress import silent
-from arena_pipeline.provenance.hashing import tree_hashes
+from arena_pipeline.provenance.trees import hash_tree
 from arena_pipeline.serving.loading import load_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PACK = PromptPack.load(ROOT / "data" / "prompts" / "arena-v2-open.toml")
 SHIPPED = ROOT / "data" / "base_models" / "arena-tiny"
-MIXTURE = CorpusMixture(0.35, 0.25, 0.25, 0.075, 0.075)
+MIXTURE = CorpusMixture(
+    questions=0.35, stated_broadcast=0.25, stated_action=0.25, free_broadcast=0.075, free_action=0.075
+)
 
 TINY_PHASE = """
 [[phases]]
@@ -65,7 +67,7 @@ def test_a_build_can_be_repeated_to_the_byte(tmp_path: Path) -> None:
     recipe = tmp_path / "build.toml"
     recipe.write_text(TINY_RECIPE, encoding="utf-8")
     records = [build_base_model(recipe, tmp_path / name, ROOT, "cpu", 1, silent) for name in ("a", "b")]
-    first, second = (tree_hashes(tmp_path / name) for name in ("a", "b"))
+    first, second = (hash_tree(tmp_path / name) for name in ("a", "b"))
     assert {k: v for k, v in first.items() if k != "build.json"} == {
         k: v for k, v in second.items() if k != "build.json"
     }
@@ -82,6 +84,8 @@ def test_a_build_can_be_repeated_to_the_byte(tmp_path: Path) -> None:
         ("vocabulary = 4096", "", "vocabulary"),
         ("[phases.corpus]", "[phases.corpse]", "corpse"),
         ("seed = 1", "seed = ", "TOML"),
+        ("average = 0.5", 'average = "half"', "average"),
+        ("average = 0.5", "average = 1.5", "average"),
     ],
 )
 def test_a_recipe_that_is_wrong_is_refused_by_key(tmp_path: Path, old: str, new: str, named: str) -> None:

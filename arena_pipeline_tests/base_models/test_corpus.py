@@ -25,7 +25,10 @@ from arena_pipeline.base_models.corpus.documents import QUESTION_SYSTEM, CorpusM
 
 ROOT = Path(__file__).parents[2]
 PACK = PromptPack.load(ROOT / "data" / "prompts" / "arena-v2-open.toml")
-EVEN = CorpusMixture(0.2, 0.2, 0.2, 0.2, 0.2, compound=0.4)
+EVEN = CorpusMixture(
+    questions=0.2, stated_broadcast=0.2, stated_action=0.2, free_broadcast=0.2, free_action=0.2, compound=0.4
+)
+LOOK_UPS = CorpusMixture(questions=1, stated_broadcast=0, stated_action=0, free_broadcast=0, free_action=0)
 # Whatever says what is good to do: labels of the solver, of the local policy, and the reference broadcasts.
 FORBIDDEN_MODULES = {"solver", "_search", "policies", "rules"}
 FORBIDDEN_NAMES = {"solve", "scripted_policy", "random_legal_policy", "local_priority", "oracle_broadcast"}
@@ -109,7 +112,7 @@ def test_every_protocol_reply_is_valid_in_its_state(monkeypatch: pytest.MonkeyPa
 
 def test_answers_about_fields_are_what_the_message_shows() -> None:
     checked = 0
-    for messages in documents(5, 200, PACK, CorpusMixture(1, 0, 0, 0, 0)):
+    for messages in documents(5, 200, PACK, LOOK_UPS):
         body = json.loads(messages[1][1].splitlines()[0])
         known = {seen["node"]: seen for seen in body["observation"]["known_nodes"]}
         for (_, question), (_, answer) in zip(messages[1::2], messages[2::2], strict=True):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from arena_pipeline.errors import ArenaError, ConfigError, PinMismatch
-from arena_pipeline.provenance.hashing import sha256_text, tree_hashes, tree_sha256
+from arena_pipeline.provenance.hashing import sha256_text, tree_sha256
 from arena_pipeline.provenance.pins import Pins, RecordedPins, dataset_pin_name
+from arena_pipeline.provenance.trees import hash_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 A, B = "a" * 64, "b" * 64
@@ -105,7 +106,7 @@ def brought(tmp_path: Path) -> Path:
 
 def test_comparing_records_nothing_and_recording_replaces(tmp_path: Path, brought: Path) -> None:
     recorded = RecordedPins(tmp_path / "storage" / "recorded_pins.json")
-    place, files = ("datasets", "data/brought", "v9"), tree_hashes(brought)
+    place, files = ("datasets", "data/brought", "v9"), hash_tree(brought)
     assert not recorded.compare(*place, A, files, brought)
     assert not recorded.path.exists()
     recorded.record(*place, A, files)
@@ -120,7 +121,7 @@ def test_a_brought_input_is_held_to_its_first_load(tmp_path: Path, brought: Path
     recorded = RecordedPins(tmp_path / "storage" / "recorded_pins.json")
 
     def load(content: str = A, name: str = "v9") -> bool:
-        return recorded.expect("datasets", "data/brought", name, content, tree_hashes(brought), brought)
+        return recorded.expect("datasets", "data/brought", name, content, hash_tree(brought), brought)
 
     assert [load(), load(), load()] == [False, True, True]
     with pytest.raises(PinMismatch, match=f"brought: expected sha256 {A}, found {B}; recorded on 20"):
@@ -146,5 +147,5 @@ def test_a_spoilt_record_is_refused(tmp_path: Path, brought: Path) -> None:
     for text in ("{", "[]", '{"datasets": {"data/brought": {"v9": {"sha256": "x"}}}}', '{"other": {}}'):
         recorded.path.write_text(text)
         with pytest.raises(ArenaError, match=r"recorded_pins\.json"):
-            recorded.expect("datasets", "data/brought", "v9", A, tree_hashes(brought), brought)
+            recorded.expect("datasets", "data/brought", "v9", A, hash_tree(brought), brought)
         assert recorded.path.read_text() == text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from arena_pipeline.arena.observation import displayed_actions, legal_actions
@@ -22,14 +22,14 @@ from arena_pipeline.base_models.corpus.criteria import (
 )
 from arena_pipeline.base_models.corpus.questions import Shown, random_question
 from arena_pipeline.base_models.corpus.views import random_view
+from arena_pipeline.provenance.config_files import Config
 from arena_pipeline.provenance.hashing import canonical_json
 
 QUESTION_SYSTEM: Final = "Answer each question about the message."
 Message = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class CorpusMixture:
+class CorpusMixture(Config):
     """Shares of the kinds of conversation, how long they are, and the share of compound conditions in criteria."""
 
     questions: float
