@@ -195,7 +195,8 @@ def test_base_model_build_is_wired(arena: Arena, project: Path) -> None:
     (project / "recipe.toml").write_text("vocabulary = 'many'\n")
     wrong = arena("base-model", "build", "--out", project / "new", "--recipe", project / "recipe.toml")
     assert wrong.status == 2
-    assert "recipe.toml" in wrong.error
+    assert wrong.err.startswith(f"arena: {project / 'recipe.toml'}: vocabulary: found 'many'; allowed: ")
+    assert f"{project / 'recipe.toml'}: phases: missing; add it" in wrong.err
     absent = arena("base-model", "build", "--out", project / "new")
     assert absent.status == 2
     assert "data/base_models/arena-tiny/build.toml" in absent.error
