@@ -34,6 +34,11 @@ def training_order(
     return order
 
 
+def in_batches(rows: Sequence[EncodedRow], size: int) -> list[Sequence[EncodedRow]]:
+    """The rows in their order, ``size`` at a time; the last batch may be smaller."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
 def collate(rows: Sequence[EncodedRow], pad_token_id: int, weights: Mapping[str, float]) -> dict[str, Any]:
     """Tensors of shape (rows, longest row): ``input_ids``, ``attention_mask``, ``labels`` and ``loss_weights``.
 

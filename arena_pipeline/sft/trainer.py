@@ -28,8 +28,9 @@ from arena_pipeline.experiments.recipe import Recipe
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.provenance.trees import flush_tree
 from arena_pipeline.serving.adapters import write_adapter
-from arena_pipeline.sft.collation import collate, reply_losses
+from arena_pipeline.sft.collation import collate, in_batches, reply_losses
 from arena_pipeline.sft.encoding import EncodedRow
+from arena_pipeline.sft.lanes import Lanes
 from arena_pipeline.sft.recipe import warmup
 
 HISTORY_FILE = "history.json"
@@ -50,19 +51,44 @@ class ArenaTrainer(SFTTrainer):
     """SFTTrainer whose loss is a weighted mean over the supervised tokens of a whole effective batch.
 
     One number leaves each optimizer step: sum(weight x negative log-likelihood) / sum(weight), over all micro-batches.
+    What the data loader gives is a whole step, as ``micro_batches``; lanes compute them.
     """
 
-    loss_is_scaled_for_ga = True
-
     def __init__(
-        self, *arguments: Any, history: History, checkpoint: Callable[[ArenaTrainer], None], **options: Any
+        self,
+        *arguments: Any,
+        history: History,
+        checkpoint: Callable[[ArenaTrainer], None],
+        lanes: Lanes,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.history = history
         self.checkpoint = checkpoint
+        self.lanes = lanes
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
-        return sum(batch["loss_weights"][:, 1:].sum() for batch in batch_samples).to(device)
+        (step,) = batch_samples
+        return sum(batch["loss_weights"][:, 1:].sum() for batch in step["micro_batches"]).to(device)
+
+    def training_step(
+        self, model: Any, inputs: Mapping[str, Any], num_items_in_batch: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The loss of a whole step; its gradients are added up in the order of the micro-batches."""
+        model.train()
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+        def differentiate(batch: Mapping[str, Any]) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+            with self.compute_loss_context_manager():
+                loss = self.compute_loss(model, batch, num_items_in_batch=num_items_in_batch)
+            return loss.detach(), torch.autograd.grad(loss, parameters)
+
+        total = torch.zeros((), device=self.args.device)
+        for loss, gradients in self.lanes(differentiate, self._prepare_inputs(inputs)["micro_batches"]):
+            total += loss
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return total
 
     def compute_loss(
         self,
@@ -151,14 +177,16 @@ def build_trainer(
     history: History,
     callbacks: Sequence[TrainerCallback],
     checkpoint: Callable[[ArenaTrainer], None],
+    lanes: Lanes = map,
 ) -> ArenaTrainer:
     """A trainer for one pass over ``order``, with a fresh LoRA adapter on ``model``."""
     device = model.device.type
     arguments = SFTConfig(
         output_dir=str(state_directory),
         max_length=recipe.max_length,
-        per_device_train_batch_size=recipe.micro_batch_size,
-        gradient_accumulation_steps=recipe.effective_batch_size // recipe.micro_batch_size,
+        # Of its own accord the trainer would run micro-batches one after the other.
+        per_device_train_batch_size=recipe.effective_batch_size,
+        gradient_accumulation_steps=1,
         num_train_epochs=1,
         max_steps=steps,
         learning_rate=recipe.learning_rate,
@@ -198,19 +226,28 @@ def build_trainer(
         task_type="CAUSAL_LM",
     )
     weights = {"ACT": recipe.action_loss_weight, "BROADCAST": 1.0}
+
+    def collate_step(items: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        rows = [order[item["position"]] for item in items]
+        return {
+            "micro_batches": [
+                collate(micro_batch, tokenizer.pad_token_id, weights)
+                for micro_batch in in_batches(rows, recipe.micro_batch_size)
+            ]
+        }
+
     trainer = ArenaTrainer(
         model=model,
         args=arguments,
         # The trainer draws positions, in order; the collator turns them into the proven rows.
         train_dataset=Dataset.from_dict({"position": list(range(len(order)))}),
         processing_class=tokenizer,
-        data_collator=lambda items: collate(
-            [order[item["position"]] for item in items], tokenizer.pad_token_id, weights
-        ),
+        data_collator=collate_step,
         peft_config=lora,
         callbacks=list(callbacks),
         history=history,
         checkpoint=checkpoint,
+        lanes=lanes,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -222,17 +259,21 @@ def validation_loss(trainer: ArenaTrainer, rows: Sequence[EncodedRow], batch_siz
     ordered = sorted(rows, key=lambda row: (row.phase, len(row.input_ids), row.id))
     model, weights = trainer.model, {row.phase: 1.0 for row in ordered}
     pad = trainer.processing_class.pad_token_id
+
+    def measure(batch_rows: Sequence[EncodedRow]) -> tuple[float, int]:
+        batch = trainer._prepare_inputs(collate(batch_rows, pad, weights))
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            losses, _ = reply_losses(model, batch)
+        return float(losses.double().sum()), losses.numel()
+
     training = model.training
     model.eval()
     try:
         for phase in weights:
             members = [row for row in ordered if row.phase == phase]
             loss, tokens = 0.0, 0
-            for start in range(0, len(members), batch_size):
-                batch = trainer._prepare_inputs(collate(members[start : start + batch_size], pad, weights))
-                with torch.no_grad(), trainer.compute_loss_context_manager():
-                    losses, _ = reply_losses(model, batch)
-                loss, tokens = loss + float(losses.double().sum()), tokens + losses.numel()
+            for batch_loss, batch_tokens in trainer.lanes(measure, in_batches(members, batch_size)):
+                loss, tokens = loss + batch_loss, tokens + batch_tokens
             totals[phase] = (loss, tokens)
     finally:
         model.train(training)

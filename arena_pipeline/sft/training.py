@@ -39,7 +39,7 @@ from arena_pipeline.sft.recipe import checkpoint_steps, training_steps
 if TYPE_CHECKING:
     from arena_pipeline.sft.trainer import ArenaTrainer, History
 
-TRAINING_VERSION: Final = "arena-train-v1"
+TRAINING_VERSION: Final = "arena-train-v2"
 RECORD_FILE: Final = "training.json"
 TIMINGS_FILE: Final = "timings.json"
 CHECKPOINTS: Final = "checkpoints"
@@ -143,6 +143,7 @@ class _Run:
 
     def execute(self, base_path: Path, tokenizer: Any, order: Sequence[EncodedRow]) -> tuple[History, dict[str, Any]]:
         """Train to the end; what was recorded, and the counts and names of the trainable parameters."""
+        from arena_pipeline.sft.lanes import open_lanes
         from arena_pipeline.sft.trainer import HISTORY_FILE, Guard, History, build_trainer, resumable_states
 
         states = resumable_states(self.states)
@@ -157,10 +158,13 @@ class _Run:
         kept = checkpoint_steps(self.steps, self.recipe.checkpoints)
         guard = Guard(history, kept, self._reporter(len(history.steps)))
         keep = partial(self.keeper.keep, history)
-        trainer = build_trainer(model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], keep)
-        trainable = _trainable(trainer.model)
-        self.keeper.start(trainer.model, history)
-        trainer.train(resume_from_checkpoint=str(states[-1]) if states else None)
+        with open_lanes(self.recipe, self.device) as lanes:
+            trainer = build_trainer(
+                model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], keep, lanes
+            )
+            trainable = _trainable(trainer.model)
+            self.keeper.start(trainer.model, history)
+            trainer.train(resume_from_checkpoint=str(states[-1]) if states else None)
         found = [checkpoint["step"] for checkpoint in history.checkpoints]
         if len(history.steps) != self.steps or found != kept:
             raise TrainingError(

@@ -22,8 +22,9 @@ from arena_pipeline.serving.adapters import adapter_sha256, check_adapter
 from arena_pipeline.serving.loading import base_sha256, load_tokenizer
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_template
+from arena_pipeline.sft.lanes import lane_count
 from arena_pipeline.sft.recipe import checkpoint_steps, training_steps, warmup
-from arena_pipeline.sft.trainer import Guard, History, build_trainer
+from arena_pipeline.sft.trainer import ArenaTrainer, Guard, History, build_trainer
 from arena_pipeline_tests.sft.runs import DRAWN, RECIPE, TRAIN_ROWS, VALIDATION_ROWS, recipe_with, small_run
 from arena_pipeline_tests.stand_ins import StandInRow, stand_in_rows
 
@@ -185,6 +186,42 @@ def test_gradient_checkpointing_trains_the_same_adapter(stand_in_base: Path, tmp
     assert right["loss"] < plain["steps"][0]["loss"] - 0.1
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_any_number_of_cores_trains_the_same_bytes(
+    stand_in_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Micro-batches side by side add up in their order, each computed in one thread."""
+    before = torch.get_num_threads()
+    recipe = recipe_with(PLAIN, precision=precision)
+    threads: list[int] = []
+    differentiate = ArenaTrainer.compute_loss
+
+    def watched(self: Any, *arguments: Any, **named: Any) -> Any:
+        threads.append(torch.get_num_threads())
+        return differentiate(self, *arguments, **named)
+
+    monkeypatch.setattr(ArenaTrainer, "compute_loss", watched)
+    try:
+        for cores in (1, 2, 8):
+            torch.set_num_threads(cores)
+            threads.clear()
+            small_run(tmp_path / str(cores), stand_in_base, recipe)
+            assert torch.get_num_threads() == cores
+            assert set(threads) == {1}
+    finally:
+        torch.set_num_threads(before)
+    one, *others = ([path.read_bytes() for path in sorted((tmp_path / name / "output").rglob("*.*"))] for name in "128")
+    assert len(one) == 1 + 2 * 3
+    assert others == [one, one]
+
+
+def test_lanes_are_as_many_as_help() -> None:
+    assert lane_count(PLAIN, "cpu", cores=2) == 2
+    assert lane_count(PLAIN, "cpu", cores=8) == 3, "micro-batches of a step"
+    assert lane_count(PLAIN, "cuda", cores=8) == 1
+    assert lane_count(RECIPE, "cpu", cores=8) == 1, "with dropout, chance would decide"
+
+
 def test_bfloat16_is_autocast_over_float32_weights(stand_in_base: Path, tmp_path: Path) -> None:
     exact = small_run(tmp_path / "a", stand_in_base, PLAIN)
     cast = small_run(tmp_path / "b", stand_in_base, recipe_with(PLAIN, precision="bfloat16"))
@@ -256,14 +293,14 @@ def test_every_line_of_the_recipe_reaches_the_trainer(
     assert lora.target_modules == set(recipe.target_modules)
     assert (args.learning_rate, args.weight_decay, args.max_grad_norm, args.max_length) == (2e-3, 0.3, 0.7, 99)
     assert (args.warmup_steps, args.max_steps, args.lr_scheduler_type, args.seed) == (2, 5, "linear", 11)
-    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 3)
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (6, 1)
     assert args.gradient_checkpointing
     assert args.bf16
     assert not args.packing
     assert args.report_to == []
-    batches = list(trainer.get_train_dataloader())
-    assert [len(batch["input_ids"]) for batch in batches] == [2] * 17
-    assert batches[0]["input_ids"][0].tolist()[: len(order[0].input_ids)] == list(order[0].input_ids)
+    steps = [step["micro_batches"] for step in trainer.get_train_dataloader()]
+    assert [[len(batch["input_ids"]) for batch in step] for step in steps] == [[2, 2, 2]] * 5 + [[2, 2]]
+    assert steps[0][0]["input_ids"][0].tolist()[: len(order[0].input_ids)] == list(order[0].input_ids)
     trainer.create_optimizer_and_scheduler(5)
     decays = {group["weight_decay"] for group in trainer.optimizer.param_groups if group["params"]}
     assert decays == {0.3}
