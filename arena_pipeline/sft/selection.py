@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from arena_pipeline.errors import ArenaError, EvaluationError
+from arena_pipeline.experiments import RESULT_CHECKPOINTS
 from arena_pipeline.provenance.files import read_json
 from arena_pipeline.sft.rows import Row, content_sha256
 
 SELECTION_SPLIT: Final = "validation"
-MEASURED_CHECKPOINTS: Final = 8
-"""At least this many checkpoints of a real experiment are measured."""
 
 _PHASES: Final = ("act", "broadcast")
 _RATES: Final = ("schema_valid", "supported", "legal", "exact")
@@ -27,12 +26,25 @@ _DIGITS_KEPT: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The least rates a checkpoint needs on validation to be eligible; the defaults are the specification's."""
+    """The least rates a checkpoint needs on validation to be eligible.
+
+    The defaults are the specification's, for summaries from anywhere. In the graph they come ``of_gates``: the policy
+    in force may be stricter, and a checkpoint that fails its protocol gates must not be chosen before one that passes.
+    """
 
     action_schema: float = 0.995
     broadcast_schema: float = 0.99
     broadcast_supported: float = 1.0
     legal_actions: float = 0.95
+
+    @classmethod
+    def of_gates(cls, thresholds: Mapping[str, float]) -> Eligibility:
+        """What a gate policy's thresholds ask of validation; none allows an unsupported fact, so all are supported."""
+        return cls(
+            action_schema=thresholds["action_schema"],
+            broadcast_schema=thresholds["broadcast_schema"],
+            legal_actions=thresholds["legal_actions"],
+        )
 
     def failures(self, summary: Mapping[str, Any]) -> list[str]:
         """The names of the gates that a summary's checkpoint fails."""
@@ -154,9 +166,7 @@ def select(
     }
 
 
-def require_scored_on(
-    candidates: Sequence[Candidate], rows: Sequence[Row], at_least: int = MEASURED_CHECKPOINTS
-) -> None:
+def require_scored_on(candidates: Sequence[Candidate], rows: Sequence[Row], at_least: int = RESULT_CHECKPOINTS) -> None:
     """Raise ``EvaluationError`` unless at least so many candidates were scored on exactly these validation rows."""
     if len(candidates) < at_least:
         raise EvaluationError(

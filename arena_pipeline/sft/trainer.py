@@ -30,11 +30,12 @@ from arena_pipeline.provenance.trees import flush_tree
 from arena_pipeline.serving.adapters import write_adapter
 from arena_pipeline.sft.collation import collate, in_batches, reply_losses
 from arena_pipeline.sft.encoding import EncodedRow
-from arena_pipeline.sft.lanes import Lanes
+from arena_pipeline.sft.lanes import Lanes, return_memory
 from arena_pipeline.sft.recipe import warmup
 
 HISTORY_FILE = "history.json"
 _PARTIAL = ".partial"
+_RETURN_MEMORY_EVERY = 20
 
 
 @dataclass
@@ -141,6 +142,8 @@ class Guard(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         self._history.seconds.append(time.perf_counter() - self._began)
         control.should_save = state.global_step in self._checkpoint_steps
+        if state.global_step % _RETURN_MEMORY_EVERY == 0:
+            return_memory()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, model: Any = None, **_: Any) -> None:
         if "grad_norm" not in logs:  # the summary at the end of a run
