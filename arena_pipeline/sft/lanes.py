@@ -62,8 +62,8 @@ def open_lanes(recipe: Recipe, device: str) -> Iterator[Lanes]:
 def return_memory() -> None:
     """Give freed memory back to the system, where the C library can be asked to.
 
-    Batches differ in length, so what one step frees seldom fits the next, and the C library keeps it: after some hundred
-    steps a process holds twice what it uses.
+    Batches differ in length, so what one step frees seldom fits the next, and the C library keeps it: after a few
+    hundred steps a process would hold several times what it uses.
     """
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
