@@ -20,6 +20,7 @@ from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.locks import exclusive_lock
 from arena_pipeline.resources.execution import RunResult, reduce_result
 from arena_pipeline.resources.history import DATA_VERSION_TAG, latest_materialization
+from arena_pipeline.resources.instance import open_instance
 from arena_pipeline.resources.reader import Reader
 from arena_pipeline.resources.stores import ArtifactStoreResource, LedgerResource, ProjectResource
 
@@ -61,7 +62,7 @@ class Lineage:
         """The project's Dagster instance, with the environment that resources read."""
         with _environment():
             os.environ.update(ARENA_PROJECT_DIR=str(self.root), ARENA_STORAGE_DIR=str(self.storage))
-            with DagsterInstance.from_config(str(self.root)) as instance:
+            with open_instance() as instance:
                 yield instance
 
     @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from arena_pipeline_tests.conftest import MICRO_SECONDS
 from arena_pipeline_tests.lineages import Lineage, copy_of, micro
 
 __all__ = ["micro"]
@@ -98,6 +99,7 @@ def run_page(page: Path, root: Path, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(MICRO_SECONDS)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page(
     page: Path, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest

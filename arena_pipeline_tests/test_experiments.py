@@ -19,8 +19,9 @@ from arena_pipeline.experiments import (
     list_experiments,
     load_experiment,
     measure_machine,
+    slow_settings,
 )
-from arena_pipeline.experiments.preflight import parse_gpu_list
+from arena_pipeline.experiments.preflight import parse_cpu_flags, parse_gpu_list
 from arena_pipeline.provenance.config_files import Config
 from arena_pipeline.provenance.hashing import sha256_json
 from arena_pipeline.provenance.pins import Pins
@@ -374,3 +375,40 @@ def test_gpus_are_read_from_the_drivers_list() -> None:
     listing = "NVIDIA RTX A6000, 49140\nNVIDIA A100, 80GB, 81920\nNVIDIA H200 MIG, [N/A]\n\n"
     assert parse_gpu_list(listing) == (("NVIDIA RTX A6000", 49140 / 1024), ("NVIDIA A100, 80GB", 80.0))
     assert parse_gpu_list("No devices were found\n") == ()
+
+
+OLD_CPU = "processor\t: 0\nmodel name\t: An old CPU\nflags\t\t: fpu sse2 avx2 avx512f\n\nprocessor\t: 1\n"
+
+
+def test_what_a_cpu_can_do_is_read_from_its_description() -> None:
+    assert parse_cpu_flags(OLD_CPU) == {"fpu", "sse2", "avx2", "avx512f"}
+    assert parse_cpu_flags("processor\t: 0\nFeatures\t: fp asimd bf16\n") == {"fp", "asimd", "bf16"}
+    assert parse_cpu_flags("") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("device", "machine", "noted"),
+    [
+        ("cpu", Found(8, 8, (), parse_cpu_flags(OLD_CPU)), True),
+        ("cpu", Found(8, 8, PLENTY.gpus, parse_cpu_flags(OLD_CPU)), True),
+        ("auto", Found(8, 8, (), parse_cpu_flags(OLD_CPU)), True),
+        ("auto", Found(8, 8, PLENTY.gpus, parse_cpu_flags(OLD_CPU)), False),
+        ("cuda", Found(8, 8, PLENTY.gpus, parse_cpu_flags(OLD_CPU)), False),
+        ("cpu", Found(8, 8, (), frozenset({"avx2", "avx512_bf16"})), False),
+        ("cpu", Found(8, 8, (), frozenset({"avx2", "amx_bf16"})), False),
+        ("cpu", Found(8, 8, (), frozenset({"asimd", "bf16"})), False),
+        # A system that does not say what its CPU can do.
+        ("cpu", Found(8, 8), False),
+    ],
+)
+def test_bfloat16_is_noted_where_a_cpu_would_imitate_it(
+    tmp_path: Path, device: str, machine: Found, noted: bool
+) -> None:
+    gpu = ("gpu = false", "gpu = true\nminimum_gpu_memory_gib = 1")
+    text = changed(TINY, ('device = "cpu"', f'device = "{device}"'), *([gpu] if device == "cuda" else []))
+    notes = slow_settings(load(tmp_path, text), machine)
+    assert [note.partition(":")[0] for note in notes] == (["recipe.precision"] if noted else [])
+    both = load(tmp_path, changed(text, ('dtype = "float32"', 'dtype = "bfloat16"')))
+    assert len(slow_settings(both, machine)) == (2 if noted else 0)
+    neither = load(tmp_path, changed(text, ('precision = "bfloat16"', 'precision = "float32"')))
+    assert slow_settings(neither, machine) == []

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from arena_pipeline.assets.training import ADAPTER, SELECTION_FILE
-from arena_pipeline.experiments import Experiment
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.hashing import tree_sha256
 from arena_pipeline.resources.reader import BASE_MODEL_FILE
@@ -14,6 +13,11 @@ from arena_pipeline.sft.training import RECORD_FILE
 
 CARD_FILE: Final = "README.md"
 FILES_FILE: Final = "adapter-files.json"
+
+CARD_INPUTS: Final = ("arena_sft_dataset", "base_model", "lora_checkpoints", "selected_checkpoint", "gate_verdicts")
+"""The assets that the card's text follows from,"""
+CARD_SETTINGS: Final = ("name", "description", "recipe", "base_model.path", "dataset.directory", "evaluation")
+"""and the parts of the experiment: it sees no others, so that its key leaves out nothing."""
 
 _LIMITS: Final = (
     "It answers this project's two prompts, BROADCAST and ACT; under other prompts nothing was measured.",
@@ -35,30 +39,32 @@ def adapter_folder(chosen: Artifact) -> str:
     return (chosen.path / ADAPTER).relative_to(storage).as_posix()
 
 
-def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str:
-    """The card as Markdown, from the artifacts of adapter_card's inputs."""
+def write_card(settings: Mapping[str, Any], artifacts: Mapping[str, Artifact]) -> str:
+    """The card as Markdown, from the experiment's ``CARD_SETTINGS`` and the artifacts of ``CARD_INPUTS``."""
     verdict = artifacts["gate_verdicts"].read_json("verdict.json")
     selection = artifacts["selected_checkpoint"].read_json(SELECTION_FILE)
     record = artifacts["lora_checkpoints"].read_json(RECORD_FILE)
     base = artifacts["base_model"].read_json(BASE_MODEL_FILE)
     files = adapter_files(artifacts["selected_checkpoint"])
-    recipe = experiment.resolved()["recipe"]
     sections = [
-        f"# LoRA adapter of experiment {experiment.name}",
-        f"{experiment.description}\n\n**{verdict['conclusion']}**",
+        f"# LoRA adapter of experiment {settings['name']}",
+        f"{settings['description']}\n\n**{verdict['conclusion']}**",
         "## What it is made of",
         _table(
             ("part", "name", "SHA-256"),
             [
                 ("adapter", f"step {verdict['judged_step']} of {len(record['steps'])}", files["adapter_sha256"]),
                 ("base model", base["name"], base["sha256"]),
-                ("dataset", experiment.dataset.directory, verdict["dataset_sha256"]),
-                ("manifest of the verdict", _manifest(experiment), verdict["manifest_sha256"]),
+                ("dataset", settings["dataset.directory"], verdict["dataset_sha256"]),
+                ("manifest of the verdict", _manifest(settings["evaluation"]), verdict["manifest_sha256"]),
                 ("gate policy", verdict["policy_version"], verdict["policy_sha256"]),
             ],
         ),
         "## Recipe",
-        _table(("setting", "value"), [(name, _plain(value)) for name, value in recipe.items() if value is not None]),
+        _table(
+            ("setting", "value"),
+            [(name, _plain(value)) for name, value in settings["recipe"].items() if value is not None],
+        ),
         f"Loss: {record['loss']}.",
         "## Gates",
         _table(
@@ -72,10 +78,10 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
         "## Limits",
         "\n".join(f"- {limit}" for limit in (*_LIMITS, *verdict["notes"])),
         "## How to load it",
-        f"```python\n{_EXAMPLE.format(base=experiment.base_model.path)}```",
+        f"```python\n{_EXAMPLE.format(base=settings['base_model.path'])}```",
         (
             f"`ADAPTER_FOLDER` is `{adapter_folder(artifacts['selected_checkpoint'])}` below the storage directory, "
-            f"and `adapter_path` in what `arena run --experiment {experiment.name} --json` prints."
+            f"and `adapter_path` in what `arena run --experiment {settings['name']} --json` prints."
         ),
         "## Files",
         _table(("file", "SHA-256"), list(files["files"].items())),
@@ -83,9 +89,8 @@ def write_card(experiment: Experiment, artifacts: Mapping[str, Artifact]) -> str
     return "\n\n".join(sections) + "\n"
 
 
-def _manifest(experiment: Experiment) -> str:
-    settings = experiment.evaluation
-    return settings.sealed_manifest + (f", first {settings.limit} cases" if settings.limit else "")
+def _manifest(evaluation: Mapping[str, Any]) -> str:
+    return str(evaluation["sealed_manifest"]) + (f", first {evaluation['limit']} cases" if evaluation["limit"] else "")
 
 
 _EXAMPLE: Final = """\

@@ -21,7 +21,7 @@ from arena_pipeline.assets.sealed import (
     sealed_set,
 )
 from arena_pipeline.assets.stages import stage_asset
-from arena_pipeline.assets.training import ADAPTER
+from arena_pipeline.assets.training import ADAPTER, SELECTION_FILE, judged_step
 from arena_pipeline.evaluation.comparison import compare
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.files import write_json
@@ -86,7 +86,8 @@ def test_evaluation(stage: Stage) -> MaterializeResult[Any]:
 
 
 def _step(stage: Stage) -> int:
-    return int(stage.inputs["selected_checkpoint"].read_json("selection.json")["selected_step"])
+    # Not the selected step: under a stricter policy, what was opened before goes on though nothing is eligible now.
+    return judged_step(stage.inputs["selected_checkpoint"].read_json(SELECTION_FILE))
 
 
 def _closed(stage: Stage, because: str) -> MaterializeResult[Any]:

@@ -19,17 +19,17 @@ from arena_pipeline.assets.descriptions import (
 )
 from arena_pipeline.assets.model_work import evaluate_model, score_models, train_adapter
 from arena_pipeline.assets.stages import stage_asset
-from arena_pipeline.experiments import Experiment
+from arena_pipeline.experiments import RESULT_CHECKPOINTS, Experiment
+from arena_pipeline.processes.protocol import OUTPUT
 from arena_pipeline.provenance.artifacts import Artifact
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.resources.reader import Reader
-from arena_pipeline.resources.stage import OUTPUT, Stage, Work
+from arena_pipeline.resources.stage import Stage, Work
 from arena_pipeline.serving.adapters import adapter_sha256
 from arena_pipeline.sft.mixture import Mixture, mixture
 from arena_pipeline.sft.rows import Row
 from arena_pipeline.sft.scoring import SUMMARY_FILE
 from arena_pipeline.sft.selection import (
-    MEASURED_CHECKPOINTS,
     SELECTION_SPLIT,
     Candidate,
     Eligibility,
@@ -50,9 +50,11 @@ REHEARSAL_ELIGIBILITY: Final = Eligibility(0.0, 0.0, 0.0, 0.0)
 """A rehearsal trains for seconds: it selects among what it has, so that all that follows is rehearsed too."""
 
 
-def eligibility(experiment: Experiment) -> Eligibility:
-    """What a checkpoint must reach on validation: the specification's rates, or anything at all in a rehearsal."""
-    return Eligibility() if experiment.result else REHEARSAL_ELIGIBILITY
+def eligibility(reader: Reader) -> Eligibility:
+    """What a checkpoint must reach on validation: the gate policy's rates, or anything at all in a rehearsal."""
+    if not reader.experiment.result:
+        return REHEARSAL_ELIGIBILITY
+    return Eligibility.of_gates(reader.project.gate_policy().thresholds)
 
 
 @stage_asset(
@@ -175,7 +177,7 @@ def selected_checkpoint(stage: Stage) -> MaterializeResult[Any]:
         write_json(work.out / VALIDATION_FILE, scores.read_json(f"{checkpoint_name(step)}/{SUMMARY_FILE}"))
         shutil.copytree(trained.path / checkpoint_directories(trained)[step], work.out / ADAPTER, dirs_exist_ok=True)
 
-    outcome = stage.obtain(keep, config={"eligibility": asdict(eligibility(stage.experiment))})
+    outcome = stage.obtain(keep, config={"eligibility": asdict(eligibility(stage))})
     adapter = adapter_sha256(outcome.artifact.path / ADAPTER)
     return stage.materialize(outcome, {"adapter_sha256": adapter, "judged_step": step, **describe_selection(selection)})
 
@@ -201,9 +203,9 @@ def select_checkpoint(reader: Reader, artifacts: Mapping[str, Artifact]) -> dict
         f"base_validation_scores/{BASE_SCORES}/{SUMMARY_FILE}", base.read_json(f"{BASE_SCORES}/{SUMMARY_FILE}")
     )
     experiment = reader.experiment
-    least = MEASURED_CHECKPOINTS if experiment.result else experiment.recipe.checkpoints
+    least = RESULT_CHECKPOINTS if experiment.result else experiment.recipe.checkpoints
     require_scored_on(candidates, rows, least)
-    return select(candidates, untouched, eligibility(experiment))
+    return select(candidates, untouched, eligibility(reader))
 
 
 @stage_asset(

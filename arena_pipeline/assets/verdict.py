@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from dagster import MaterializeResult
 
-from arena_pipeline.assets.card import CARD_FILE, FILES_FILE, adapter_files, write_card
+from arena_pipeline.assets.card import (
+    CARD_FILE,
+    CARD_INPUTS,
+    CARD_SETTINGS,
+    FILES_FILE,
+    adapter_files,
+    write_card,
+)
 from arena_pipeline.assets.descriptions import describe_verdict, read_rows
 from arena_pipeline.assets.sealed import (
     OPENING_FILE,
@@ -22,16 +29,20 @@ from arena_pipeline.assets.training import ADAPTER, SELECTION_FILE, VALIDATION_F
 from arena_pipeline.evaluation.evidence import ArenaEvidence, Evidence, SealedEvidence
 from arena_pipeline.evaluation.verdict import build_verdict
 from arena_pipeline.provenance.artifacts import Artifact
-from arena_pipeline.provenance.files import write_json, write_text
+from arena_pipeline.provenance.files import write_bytes, write_json, write_text
 from arena_pipeline.provenance.ledger import Opening
 from arena_pipeline.resources.metadata import markdown, table
 from arena_pipeline.resources.reader import Reader
 from arena_pipeline.resources.stage import Outcome, Stage, Work
 from arena_pipeline.serving.adapters import adapter_sha256
-from arena_pipeline.sft.scoring import SUMMARY_FILE
+from arena_pipeline.sft.rows import content_sha256
+from arena_pipeline.sft.scoring import SEALED_SPLIT, SUMMARY_FILE
+from arena_pipeline.sft.selection import SELECTION_SPLIT
 
 GROUP: Final = "verdict"
 VERDICT_FILE: Final = "verdict.json"
+EXPERIMENT_FILE: Final = "experiment.json"
+"""The settings that a verdict was come to under, defaults included, beside the verdict."""
 VERDICT_CODE: Final = "arena-verdict-v1.1"
 
 EVIDENCE: Final = (
@@ -59,16 +70,20 @@ EVIDENCE: Final = (
 def gate_verdicts(stage: Stage) -> MaterializeResult[Any]:
     """Every gate's verdict, computed from saved responses; it is also what completes the opening in the ledger."""
     policy, opening = stage.project.gate_policy(), _own_opening(stage)
-    outcome = None if opening is None else recorded_verdict(stage, opening)
-    if outcome is None:
-        outcome = stage.obtain(
-            lambda work: write_json(work.out / VERDICT_FILE, build_verdict(gather_evidence(stage, stage.inputs))),
-            config={
-                "policy_sha256": policy.sha256,
-                "experiment": stage.experiment.name,
-                "result": stage.experiment.result,
-            },
-        )
+    settings = stage.experiment.resolved()
+    recorded = None if opening is None else recorded_verdict(stage, opening)
+
+    def write(work: Work) -> None:
+        write_json(work.out / EXPERIMENT_FILE, settings)
+        if recorded is None:
+            write_json(work.out / VERDICT_FILE, build_verdict(gather_evidence(stage, stage.inputs)))
+        else:
+            write_bytes(work.out / VERDICT_FILE, recorded.read_bytes(VERDICT_FILE))
+
+    if recorded is not None and _stated_settings(recorded) == settings:
+        outcome = Outcome(recorded, True, 0.0)
+    else:
+        outcome = stage.obtain(write, config={"policy_sha256": policy.sha256, "experiment": settings})
     described = describe_verdict(outcome.artifact.read_json(VERDICT_FILE))
     if opening is not None:
         completed = stage.ledger.ledger.complete(opening, **completion_hashes(stage.inputs, outcome.artifact))
@@ -76,12 +91,23 @@ def gate_verdicts(stage: Stage) -> MaterializeResult[Any]:
     return stage.materialize(outcome, described)
 
 
-def recorded_verdict(stage: Stage, opening: Opening) -> Outcome | None:
-    """The verdict that a complete opening records, by its hash and not by its key; None where there is none yet."""
-    for artifact in filed(stage.store, stage.asset) if opening.complete else ():
-        if artifact.files[VERDICT_FILE] == opening.verdict_sha256:
-            return Outcome(artifact, True, 0.0)
-    return None
+def recorded_verdict(stage: Stage, opening: Opening) -> Artifact | None:
+    """The verdict that a complete opening records, by its hash and not by its key; None where there is none yet.
+
+    Of several it is the one beside the present settings: the description, which is no part of an experiment's identity,
+    may have changed since.
+    """
+    found = [
+        artifact
+        for artifact in (filed(stage.store, stage.asset) if opening.complete else ())
+        if artifact.files[VERDICT_FILE] == opening.verdict_sha256
+    ]
+    settings = stage.experiment.resolved()
+    return max(found, key=lambda artifact: _stated_settings(artifact) == settings, default=None)
+
+
+def _stated_settings(artifact: Artifact) -> Any:
+    return artifact.read_json(EXPERIMENT_FILE) if EXPERIMENT_FILE in artifact.files else None
 
 
 def gather_evidence(reader: Reader, artifacts: Mapping[str, Artifact]) -> Evidence:
@@ -102,6 +128,9 @@ def gather_evidence(reader: Reader, artifacts: Mapping[str, Artifact]) -> Eviden
         adapter_sha256=adapter_sha256(chosen.path / ADAPTER),
         selection=chosen.read_json(SELECTION_FILE),
         validation=chosen.read_json(VALIDATION_FILE),
+        ids_sha256={
+            split: content_sha256(row.id for row in dataset.rows(split)) for split in (SELECTION_SPLIT, SEALED_SPLIT)
+        },
         development=development_evidence(artifacts),
         sealed=None if opening is None else _sealed_evidence(artifacts, opening["ordinal"]),
         closed_because=because,
@@ -142,19 +171,19 @@ def _own_opening(stage: Stage) -> Opening | None:
 
 @stage_asset(
     group=GROUP,
-    code_version="card-2",
+    code_version="card-3",
     kinds={"markdown"},
-    inputs=["arena_sft_dataset", "base_model", "lora_checkpoints", "selected_checkpoint", "gate_verdicts"],
+    inputs=CARD_INPUTS,
 )
 def adapter_card(stage: Stage) -> MaterializeResult[Any]:
     """A card for whoever is handed the adapter: base, data, recipe, gates, limits, loading, and every file's hash."""
-    config = stage.experiment.slice("name", "description", "recipe", "base_model.name", "dataset.directory")
+    settings = stage.experiment.slice(*CARD_SETTINGS)
 
     def write(work: Work) -> None:
         write_json(work.out / FILES_FILE, adapter_files(stage.inputs["selected_checkpoint"]))
-        write_text(work.out / CARD_FILE, write_card(stage.experiment, stage.inputs))
+        write_text(work.out / CARD_FILE, write_card(settings, stage.inputs))
 
-    outcome = stage.obtain(write, config=config)
+    outcome = stage.obtain(write, config=settings)
     card = outcome.artifact.read_bytes(CARD_FILE).decode("utf-8")
     files = outcome.artifact.read_json(FILES_FILE)
     return stage.materialize(

@@ -12,7 +12,7 @@ from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
 
 commands = typer.Typer(help="The embedded base model.", no_args_is_help=True)
 
-_DEFAULT = Path("data/base_models/arena-tiny")
+_RECIPE = Path("data/base_models/arena-tiny/build.toml")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,10 +22,8 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command("build", epilog="Example: arena base-model build --out storage/arena-tiny")
 def build(
-    out: Annotated[Path | None, typer.Option(help=f"New directory of the model. Default: {_DEFAULT}.")] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help=f"How it is made. Default: {_DEFAULT}/build.toml.", metavar="FILE")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="New directory for the model; an existing one is never overwritten.")],
+    recipe: Annotated[Path | None, typer.Option(help=f"How it is made. Default: {_RECIPE}.", metavar="FILE")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     workers: Annotated[int, typer.Option(min=1, help="Processes that write the corpus.")] = 2,
     as_json: JsonOption = False,
@@ -35,14 +33,11 @@ def build(
     from arena_pipeline.processes.gpu import resolved_device
 
     root = find_project().root
-    target = root / _DEFAULT if out is None else out
     screen = Screen(as_json)
     # Before anything is made: minutes of corpus come before the device is first used.
     where = resolved_device(device)
     with screen.progress() as progress, interruptible("run the same command again"):
-        found = build_base_model(
-            root / _DEFAULT / "build.toml" if recipe is None else recipe, target, root, where, workers, progress
-        )
+        found = build_base_model(root / _RECIPE if recipe is None else recipe, out, root, where, workers, progress)
     for name, value in found.items():
         screen.line(f"{name}: {value}")
     screen.json(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arena_pipeline.cli.project import Project, find_project
-from arena_pipeline.cli.screen import JsonOption, Screen, interruptible
+from arena_pipeline.cli.screen import JsonOption, Screen, counted, interruptible
 from arena_pipeline.errors import DatasetError, IntegrityError, PinMismatch
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ commands = typer.Typer(help="The training dataset: build it, audit one from anyw
 
 _DEFAULT_PROMPTS = "data/prompts/arena-v2-open.toml"
 _FAILURES_SHOWN = 20
-_STANDARD_SEEDS = (1024, 0)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,14 +29,14 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command("build", epilog="Example: arena dataset build --out data/arena_sft_stage1 --workers 2")
 def build(
-    out: Annotated[Path, typer.Option(help="New directory of the dataset; one that is there is never overwritten.")],
+    out: Annotated[Path, typer.Option(help="New directory for the dataset; an existing one is never overwritten.")],
     prompts: Annotated[
         Path | None, typer.Option(help=f"Prompt pack, TOML or JSON. Default: {_DEFAULT_PROMPTS}.", metavar="PACK")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="States to make plain rows of.")] = 1024,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of game states to make plain rows from.")] = 1024,
     start_seed: Annotated[int, typer.Option(min=0, help="Seed of the first state.")] = 0,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes. Default: 1, every core for very many seeds.")
+        int | None, typer.Option(min=1, help="Processes. Default: 1, or one for each core where there are many seeds.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,14 +80,15 @@ def build(
 def audit(
     directory: Annotated[Path, typer.Argument(help="Dataset directory, built here or published.", metavar="DIR")],
     require_split_action_coverage: Annotated[
-        bool, typer.Option("--require-split-action-coverage", help="Demand every kind of action in each split.")
+        bool,
+        typer.Option("--require-split-action-coverage", help="Also demand that each split has every kind of action."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Audit a dataset from its bytes and seeds alone: ids, states, labels, prompts, membership, counts.
 
-    Where its files' hashes are recorded or pinned they are compared too. Exits 1 if any rule is broken, naming row and
-    rule.
+    Where hashes of its files are recorded or pinned, they are compared too. Exits 1 if any rule is broken, naming the
+    row and the rule.
     """
     from arena_pipeline.sft.audit import audit_dataset
 
@@ -107,8 +107,8 @@ def _changed_files(project: Project, directory: Path) -> list[Failure]:
 
     A copy without a manifest does not say of which seeds it is: those are of the experiment that names its directory.
     """
-    from arena_pipeline.experiments import EXPERIMENTS, list_experiments, load_experiment
-    from arena_pipeline.provenance.pins import Pins, RecordedPins
+    from arena_pipeline.experiments import load_experiments
+    from arena_pipeline.provenance.pins import STANDARD_BUILD, Pins, RecordedPins
     from arena_pipeline.sft.audit_report import Failure
     from arena_pipeline.sft.loading import load_dataset
     from arena_pipeline.sft.pinned import expect_pinned, expect_pinned_manifest, pinned_name
@@ -118,9 +118,9 @@ def _changed_files(project: Project, directory: Path) -> list[Failure]:
     except (DatasetError, IntegrityError):
         return []
     place = project.shown(directory)
-    seeds = _STANDARD_SEEDS
+    seeds = STANDARD_BUILD
     if dataset.manifest is None:
-        choices = [load_experiment(name, project.root).dataset for name in list_experiments(project.root / EXPERIMENTS)]
+        choices = [experiment.dataset for experiment in load_experiments(project.root)]
         seeds = next(((one.num_seeds, one.start_seed) for one in choices if one.directory == place), seeds)
     name = pinned_name(dataset, *seeds)
     pins, recorded = Pins.load(project.pins_file), RecordedPins(project.recorded_pins)
@@ -157,7 +157,7 @@ def _show_report(screen: Screen, report: AuditReport) -> None:
     if report.valid:
         screen.line("valid: no rule is broken", "green")
     else:
-        screen.line(f"not valid: {len(report.failures)} rules are broken", "bold red")
+        screen.line(f"not valid: {counted(len(report.failures), 'failure')}", "bold red")
 
 
 def _counts(by_split: Any, by_phase: Any) -> str:

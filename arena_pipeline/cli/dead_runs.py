@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,15 +24,6 @@ class DeadRun:
     run_id: str
     what: str
     reason: str
-
-
-@contextmanager
-def open_instance() -> Iterator[DagsterInstance]:
-    """The instance that the environment names (``Project.export``)."""
-    from dagster import DagsterInstance
-
-    with DagsterInstance.get() as instance:
-        yield instance
 
 
 def report_dead_runs(instance: DagsterInstance) -> list[DeadRun]:

@@ -25,34 +25,42 @@ def add_to(app: typer.Typer) -> None:
 
 
 def evaluate(
-    provider: Annotated[str, typer.Option(help="oracle, scripted:NAME or transformers.", metavar="PROVIDER")],
-    out: Annotated[Path, typer.Option(help="Directory of this evaluation; an unfinished one is resumed.")],
+    provider: Annotated[
+        str, typer.Option(help="oracle, scripted:NAME (such as scripted:wait) or transformers.", metavar="PROVIDER")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory for this evaluation; an unfinished one is resumed.")],
     manifest: Annotated[
         str, typer.Option(help="Which cases; NAME:N are the first N of them.", metavar="NAME")
     ] = "arena-dev",
     model: Annotated[
-        Path | None, typer.Option(help="Base model of transformers. Default: the experiment's.", metavar="DIR")
+        Path | None, typer.Option(help="Base model, for transformers. Default: the experiment's.", metavar="DIR")
     ] = None,
-    adapter: Annotated[Path | None, typer.Option(help="LoRA adapter on it.", metavar="DIR")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="LoRA adapter on the base model.", metavar="DIR")] = None,
     dataset: Annotated[
-        Path | None, typer.Option(help="Dataset whose rows carry the prompts' texts.", metavar="DIR")
+        Path | None,
+        typer.Option(
+            help="Dataset whose rows carry the prompts' texts. Default: the experiment's, or its pack.",
+            metavar="DIR",
+        ),
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Prompt pack. Default: the experiment's.", metavar="PACK")
+        Path | None, typer.Option(help="Prompt pack whose texts are used instead.", metavar="PACK")
     ] = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Experiment whose settings hold. Default: tiny-cpu.", metavar="NAME")
+        str | None, typer.Option(help="Experiment that gives what is left out here. Default: tiny-cpu.", metavar="NAME")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Requests at a time. Default: the experiment's.")
+        int | None, typer.Option(min=1, help="Requests in a batch. Default: the experiment's.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play every case of a manifest in the four conditions and write rows.jsonl and summary.json.
 
-    Every raw reply is on disk before it is scored, and the command resumes where it was stopped. The sealed manifests
-    are free for the oracle, scripts and the untouched base model, pinned or recorded; an adapter plays one only as
-    `arena run` opened it for its experiment, which the ledger records.
+    The conditions say what messages the agents get: their own (generated), none (dropped), the reference ones, or
+    another case's (shuffled). Every raw reply is on disk before it is scored; the same command resumes a stopped one.
+
+    Sealed manifests are free for the oracle, scripts, and a base model that is pinned or recorded. An adapter plays one
+    only with --experiment, after `arena run` opened it for that very adapter.
     """
     from arena_pipeline.evaluation.cases import manifest_cases
     from arena_pipeline.evaluation.runner import evaluate as play

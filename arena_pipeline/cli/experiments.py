@@ -27,10 +27,9 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list", epilog="Example: arena experiment list")
 def list_all(as_json: JsonOption = False) -> None:
     """List the experiments with what each is for."""
-    from arena_pipeline.experiments import EXPERIMENTS, list_experiments, load_experiment
+    from arena_pipeline.experiments import load_experiments
 
-    root = find_project().root
-    experiments = [load_experiment(name, root) for name in list_experiments(root / EXPERIMENTS)]
+    experiments = load_experiments(find_project().root)
     screen = Screen(as_json)
     screen.table(
         ("experiment", "base model", "steps", "machine", "sealed manifest", "for"),
@@ -51,7 +50,9 @@ def list_all(as_json: JsonOption = False) -> None:
 
 @commands.command("new", epilog="Example: arena experiment new longer --from tiny-cpu")
 def new(
-    name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, dots, dashes and underscores.")],
+    name: Annotated[
+        str, typer.Argument(help="Its name: lower-case letters, digits, dots, dashes, underscores.", metavar="NAME")
+    ],
     source: Annotated[str, typer.Option("--from", help="Experiment to copy.", metavar="NAME")] = DEFAULT_EXPERIMENT,
 ) -> None:
     """Write a new experiment as a copy of another, to be edited."""
@@ -74,17 +75,23 @@ def new(
 
 
 def preflight(experiment: ExperimentOption = DEFAULT_EXPERIMENT, as_json: JsonOption = False) -> None:
-    """Compare this machine with what an experiment needs, one line each; exits 1 if something is missing."""
-    from arena_pipeline.experiments import check_machine, load_experiment, measure_machine
+    """Compare this machine with what an experiment needs, one line each; exits 1 if something is missing.
+
+    Notes say what would run here, but slowly; they do not change the exit status.
+    """
+    from arena_pipeline.experiments import check_machine, load_experiment, measure_machine, slow_settings
 
     project = find_project()
-    checks = check_machine(load_experiment(experiment, project.root), project.root, measure_machine(project.storage))
+    loaded, machine = load_experiment(experiment, project.root), measure_machine(project.storage)
+    checks, notes = check_machine(loaded, project.root, machine), slow_settings(loaded, machine)
     screen = Screen(as_json)
     for check in checks:
         screen.line(
             f"{'ok     ' if check.ok else 'MISSING'} {check.name}: {check.required} needed, found {check.found}",
             None if check.ok else "bold red",
         )
+    for note in notes:
+        screen.line(f"note    {note}", "yellow")
     enough = all(check.ok for check in checks)
     screen.json(
         {
@@ -94,6 +101,7 @@ def preflight(experiment: ExperimentOption = DEFAULT_EXPERIMENT, as_json: JsonOp
                 {"name": check.name, "required": check.required, "found": check.found, "ok": check.ok}
                 for check in checks
             ],
+            "notes": notes,
         }
     )
     if not enough:

@@ -28,7 +28,7 @@ def clean(
         bool,
         typer.Option(
             "--all-artifacts",
-            help="Remove every artifact too: stages are then computed again, sealed sets that are through never.",
+            help="Remove every artifact too. Stages are then computed again, a complete sealed set is not.",
         ),
     ] = False,
     yes: Annotated[
@@ -45,7 +45,7 @@ def clean(
     project = find_project()
     project.export()
     screen = Screen(as_json)
-    root = project.storage / "artifacts"
+    root = project.artifacts
     if all_artifacts and not yes and not _agreed(screen):
         raise typer.Abort
     before = _bytes_below(root)
@@ -64,7 +64,8 @@ def reap(as_json: JsonOption = False) -> None:
 
     Such a run keeps its place in the queue and on the GPU, so that later ones would wait for ever.
     """
-    from arena_pipeline.cli.dead_runs import open_instance, report_dead_runs
+    from arena_pipeline.cli.dead_runs import report_dead_runs
+    from arena_pipeline.resources.instance import open_instance
 
     project = find_project()
     project.export()
@@ -91,7 +92,7 @@ def _agreed(screen: Screen) -> bool:
         return True
     lost = (
         f"the sealed sets were opened by {', '.join(names)}, and what they said is among the artifacts; without it an "
-        "opening that is complete is refused for ever"
+        "opening that is complete is refused for ever, since a sealed set is not asked twice"
     )
     if not sys.stdin.isatty():
         raise ConfigError(f"--all-artifacts: {lost}; keep a copy of storage/artifacts, and add --yes to remove it")

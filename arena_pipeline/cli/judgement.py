@@ -27,13 +27,13 @@ def add_to(app: typer.Typer) -> None:
 
 def compare_evaluations(
     base: Annotated[Path, typer.Argument(help="Evaluation directory of the base model.", metavar="BASE_DIR")],
-    tuned: Annotated[Path, typer.Argument(help="That of the fine-tuned model.", metavar="SFT_DIR")],
+    tuned: Annotated[Path, typer.Argument(help="Evaluation directory of the fine-tuned model.", metavar="SFT_DIR")],
     as_json: JsonOption = False,
 ) -> None:
     """Compare two evaluations case by case, both computed again from their saved responses.
 
-    They may differ in nothing but the adapter, and the base has none. Intervals are at 95%; those of a sealed manifest
-    at the level of the adapter's opening in the ledger, the widest where it has several.
+    They may differ in nothing but the adapter, and the base has none. Intervals are at 95%. On a sealed manifest they
+    are at the level of the adapter's opening in the ledger, the widest where it has several.
     """
     from arena_pipeline.evaluation.comparison import compare
     from arena_pipeline.evaluation.runner import recompute
@@ -84,7 +84,9 @@ def select_checkpoint(
     summaries: Annotated[
         list[Path], typer.Argument(help="Validation summary.json of each checkpoint.", metavar="FILE...")
     ],
-    base: Annotated[Path | None, typer.Option(help="That of the untouched base model.", metavar="FILE")] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Validation summary.json of the untouched base model.", metavar="FILE")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Select a checkpoint by its behaviour on validation; exits 1 where none is eligible."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arena_pipeline.cli.project import find_project
-from arena_pipeline.cli.screen import JsonOption, Screen
+from arena_pipeline.cli.screen import JsonOption, Screen, counted
 
 if TYPE_CHECKING:
     from arena_pipeline.provenance.ledger import Opening
@@ -41,7 +41,7 @@ def export(file: Annotated[Path, typer.Argument(help="File to write.", metavar="
 
     openings = _openings()
     export_openings(openings, file)
-    Screen().line(f"{file}: {len(openings)} openings; arena ledger verify {file} proves it")
+    Screen().line(f"{file}: {counted(len(openings), 'opening')}; arena ledger verify {file} proves it")
 
 
 @commands.command("verify", epilog="Example: arena ledger verify docs/ledger.jsonl")
@@ -56,7 +56,7 @@ def verify(
     screen = Screen(as_json)
     if openings:
         _table(screen, openings)
-    screen.line(f"{file}: {len(openings)} openings, every line as it was written", "green")
+    screen.line(f"{file}: {counted(len(openings), 'opening')}, every line as it was written", "green")
     screen.json([opening.to_dict() for opening in openings])
 
 

@@ -12,11 +12,12 @@ from arena_pipeline.arena.manifests import MANIFESTS, manifest_sha256
 from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.cli.project import Project
 from arena_pipeline.errors import ArenaError, IntegrityError
-from arena_pipeline.experiments import EXPERIMENTS, Experiment, list_experiments, load_experiment
+from arena_pipeline.experiments import load_experiments
 from arena_pipeline.progress import Progress
 from arena_pipeline.provenance.hashing import sha256_file, tree_sha256
 from arena_pipeline.provenance.pins import PinKind, Pins, RecordedPins, TreeKind
 from arena_pipeline.provenance.trees import NO_FILE, hash_tree
+from arena_pipeline.resources.locations import GATES_FILE
 from arena_pipeline.sft.loading import load_dataset
 from arena_pipeline.sft.pinned import expect_pinned, pinned_name
 
@@ -92,7 +93,7 @@ def _packs(project: Project, pins: Pins) -> Iterator[PinCheck]:
 
 
 def _gates(project: Project, pins: Pins) -> Iterator[PinCheck]:
-    path = project.root / "data" / "gates.toml"
+    path = project.root / GATES_FILE
     found = sha256_file(path) if path.is_file() else NO_FILE
     names = [name for name, expected in pins.gates.items() if expected == found]
     if names:
@@ -104,7 +105,7 @@ def _gates(project: Project, pins: Pins) -> Iterator[PinCheck]:
 
 
 def _models(project: Project, pins: Pins) -> Iterator[PinCheck]:
-    places = {experiment.base_model.name: experiment.base_model.path for experiment in _experiments(project)}
+    places = {experiment.base_model.name: experiment.base_model.path for experiment in load_experiments(project.root)}
     for name in sorted({*places, *pins.base_models}):
         place = places.get(name, f"data/base_models/{name}")
         directory = project.root / place
@@ -129,7 +130,7 @@ def _expect_model(pins: Pins, name: str, files: dict[str, str], directory: Path)
 
 def _datasets(project: Project, pins: Pins) -> Iterator[PinCheck]:
     seen: set[tuple[str, str]] = set()
-    choices = [experiment.dataset for experiment in _experiments(project)]
+    choices = [experiment.dataset for experiment in load_experiments(project.root)]
     for place, *seeds in sorted({(choice.directory, choice.num_seeds, choice.start_seed) for choice in choices}):
         directory = project.root / place
         if not directory.is_dir():
@@ -182,7 +183,3 @@ def _compared(kind: PinKind, name: str, pins: Pins, found: str, file: str) -> Pi
 def _broken(label: str, file: str, error: IntegrityError) -> PinCheck:
     advice = str(error).partition("; ")[2]
     return PinCheck(label, "different", file, error.expected, error.found, advice)
-
-
-def _experiments(project: Project) -> list[Experiment]:
-    return [load_experiment(name, project.root) for name in list_experiments(project.root / EXPERIMENTS)]

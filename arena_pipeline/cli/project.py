@@ -6,13 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from arena_pipeline.errors import ConfigError
+from arena_pipeline.resources.locations import ARTIFACTS, PINS_FILE, RECORDED_PINS, project_root, storage_directory
 
-PINS = Path("data/pins.toml")
-"""The file, below a project's root, by which the root is known."""
 DEFAULT_EXPERIMENT = "tiny-cpu"
-
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -25,12 +21,17 @@ class Project:
     @property
     def pins_file(self) -> Path:
         """The committed pins."""
-        return self.root / PINS
+        return self.root / PINS_FILE
 
     @property
     def recorded_pins(self) -> Path:
         """The hashes recorded of inputs that have no pin of their own."""
-        return self.storage / "recorded_pins.json"
+        return self.storage / RECORDED_PINS
+
+    @property
+    def artifacts(self) -> Path:
+        """The root of the artifact store."""
+        return self.storage / ARTIFACTS
 
     @property
     def has_run(self) -> bool:
@@ -51,26 +52,5 @@ class Project:
 
 
 def find_project() -> Project:
-    """The project: ARENA_PROJECT_DIR, else the nearest folder upwards from here, else the package's own clone.
-
-    Storage is ARENA_STORAGE_DIR, else ``storage`` below the root. Raises ``ConfigError`` if no folder holds
-    ``data/pins.toml``.
-    """
-    root = _root()
-    return Project(root, Path(os.environ.get("ARENA_STORAGE_DIR") or root / "storage").absolute())
-
-
-def _root() -> Path:
-    named = os.environ.get("ARENA_PROJECT_DIR")
-    if named:
-        root = Path(named).absolute()
-        if not (root / PINS).is_file():
-            raise ConfigError(f"ARENA_PROJECT_DIR is {named!r}, where no {PINS} is; name the folder of a clone")
-        return root
-    here = Path.cwd()
-    for folder in (here, *here.parents, _PACKAGE_PARENT):
-        if (folder / PINS).is_file():
-            return folder
-    raise ConfigError(
-        f"no {PINS} in {here} or a folder above it; go to the folder of a clone, or name it in ARENA_PROJECT_DIR"
-    )
+    """The project that the environment names, or that lies around the current folder; ``ConfigError`` without one."""
+    return Project(project_root(), storage_directory())

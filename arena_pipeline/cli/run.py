@@ -54,9 +54,10 @@ def run(
 def _materialise(experiment: str, until: str | None, project: Project, screen: Screen) -> RunResult:
     from dagster import PreviewWarning
 
-    from arena_pipeline.cli.dead_runs import open_instance, report_dead_runs
+    from arena_pipeline.cli.dead_runs import report_dead_runs
     from arena_pipeline.cli.stages import StageLines
     from arena_pipeline.jobs import run_lineage
+    from arena_pipeline.resources.instance import open_instance
 
     with open_instance() as instance, screen.progress() as bar:
         for dead in report_dead_runs(instance):

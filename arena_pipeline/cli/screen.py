@@ -33,6 +33,11 @@ def printable(text: object) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 opening", "2 openings"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def complain(message: object) -> None:
     """Say on standard error what went wrong."""
     print(f"arena: {printable(message)}", file=sys.stderr)

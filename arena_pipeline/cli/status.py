@@ -44,7 +44,7 @@ def _standings(project: Project) -> list[dict[str, Any]]:
     if not project.has_run:
         return [_entry(name, "not started", "", f"arena run --experiment {name}") for name in names]
     project.export()
-    from arena_pipeline.cli.dead_runs import open_instance
+    from arena_pipeline.resources.instance import open_instance
 
     with open_instance() as instance:
         return [_standing(project, instance, name) for name in names]
@@ -75,10 +75,11 @@ def _standing(project: Project, instance: DagsterInstance, name: str) -> dict[st
 
 def _verdict(project: Project, instance: DagsterInstance, name: str) -> Any:
     from arena_pipeline.provenance.artifacts import ArtifactStore
-    from arena_pipeline.resources.history import latest_materialization
+    from arena_pipeline.resources.history import latest_materialization, require_current_inputs
 
-    store = ArtifactStore(project.storage / "artifacts")
-    return store.open(latest_materialization(instance, "gate_verdicts", name).artifact_sha256).read_json("verdict.json")
+    latest = latest_materialization(instance, "gate_verdicts", name)
+    require_current_inputs(instance, [latest], name)
+    return ArtifactStore(project.artifacts).open(latest.artifact_sha256).read_json("verdict.json")
 
 
 def _entry(experiment: str, stage: str, verdict: str, following: str) -> dict[str, Any]:

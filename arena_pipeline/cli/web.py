@@ -18,6 +18,7 @@ from arena_pipeline.cli.screen import Screen
 from arena_pipeline.errors import ConfigError, ProcessError
 
 LOOPBACK = "127.0.0.1"
+WATCHDOG = "arena_pipeline.processes.watchdog"
 _STOP_SECONDS = 30
 
 
@@ -59,8 +60,9 @@ def serve(
 
 def _prepare(project: Project) -> None:
     """Add a partition for every experiment, and report runs as failed whose process is gone."""
-    from arena_pipeline.cli.dead_runs import open_instance, report_dead_runs
+    from arena_pipeline.cli.dead_runs import report_dead_runs
     from arena_pipeline.experiments import EXPERIMENTS, list_experiments
+    from arena_pipeline.resources.instance import open_instance
     from arena_pipeline.resources.partitions import add_experiments
 
     with open_instance() as instance:
@@ -69,13 +71,15 @@ def _prepare(project: Project) -> None:
 
 
 def _start(project: Project, port: int) -> subprocess.Popen[bytes]:
-    """Start webserver and daemon, in a process group of their own, so that all of it can be ended."""
+    """Start webserver and daemon, in a process group of their own that ends with this process, however that ends."""
     # It recommends a successor that is not installed here.
     quiet = ("-W", "ignore:Function `dev_command` is superseded")
-    command = (sys.executable, *quiet, "-m", "dagster", "dev", "--workspace", "workspace.yaml")
+    command = (sys.executable, *quiet, "-m", WATCHDOG, "dagster", "dev", "--workspace", "workspace.yaml")
     options = ("--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
     # What Dagster has to say goes to standard error; standard output has the address alone.
-    return subprocess.Popen((*command, *options), cwd=project.root, stdout=2, start_new_session=True)
+    return subprocess.Popen(
+        (*command, *options), cwd=project.root, stdin=subprocess.PIPE, stdout=2, start_new_session=True
+    )
 
 
 def _wait_until_it_answers(child: subprocess.Popen[bytes], port: int) -> bool:

@@ -39,10 +39,11 @@ class Evidence:
     """All that a verdict follows from.
 
     ``selection`` is ``select``'s result; ``validation`` is the selected checkpoint's summary, or the best-scoring
-    one's where none is eligible. ``sealed`` is None where the sealed sets stayed closed, and ``closed_because`` then
-    says why. ``result`` is False for a rehearsal, which promotes nothing. ``openings`` are the ledger's records for
-    this sealed set as dictionaries (a verdict lists those up to its own, so that later ones do not change it), and
-    ``openings_elsewhere`` exported ones of other instances.
+    one's where none is eligible. ``ids_sha256`` maps "validation" and "test" to the hash of the dataset's row ids,
+    which a summary of that split must name. ``sealed`` is None where the sealed sets stayed closed, and
+    ``closed_because`` then says why. ``result`` is False for a rehearsal, which promotes nothing. ``openings`` are the
+    ledger's records for this sealed set as dictionaries (a verdict lists those up to its own, so that later ones do not
+    change it), and ``openings_elsewhere`` exported ones of other instances.
     """
 
     experiment: str
@@ -55,6 +56,7 @@ class Evidence:
     adapter_sha256: str
     selection: Mapping[str, Any]
     validation: Mapping[str, Any]
+    ids_sha256: Mapping[str, str]
     development: ArenaEvidence | None = None
     sealed: SealedEvidence | None = None
     closed_because: str = ""
@@ -65,7 +67,7 @@ class Evidence:
 
 def require_consistent(evidence: Evidence) -> None:
     """Raise ``EvaluationError`` unless all pieces are of one base, adapter, split, manifest and opening."""
-    _require("validation", "split", evidence.validation.get("split"), "validation")
+    _require_split(evidence, evidence.validation, "validation")
     _require_models(evidence, "validation", evidence.validation, None)
     selected = evidence.selection["selected_step"]
     judged = evidence.selection["best_scoring_step"] if selected is None else selected
@@ -79,7 +81,7 @@ def require_consistent(evidence: Evidence) -> None:
         return
     if selected is None:
         raise EvaluationError("sealed results are given, but no checkpoint was eligible to be tested")
-    _require("test", "split", sealed.test.get("split"), "test")
+    _require_split(evidence, sealed.test, "test")
     _require_models(evidence, "test", sealed.test, None)
     _require_arena(evidence, "sealed arena", sealed.arena)
     _require("sealed arena", "manifest_sha256", sealed.arena.tuned_rows[0]["manifest_sha256"], evidence.manifest_sha256)
@@ -97,6 +99,11 @@ def openings_so_far(evidence: Evidence) -> list[Mapping[str, Any]]:
         return []
     so_far = [opening for opening in evidence.openings if opening["ordinal"] <= evidence.sealed.opening]
     return sorted(so_far, key=lambda opening: int(opening["ordinal"]))
+
+
+def _require_split(evidence: Evidence, summary: Mapping[str, Any], split: str) -> None:
+    _require(split, "split", summary.get("split"), split)
+    _require(split, "ids_sha256", summary.get("ids_sha256"), evidence.ids_sha256[split])
 
 
 def _require_arena(evidence: Evidence, what: str, arena: ArenaEvidence) -> None:

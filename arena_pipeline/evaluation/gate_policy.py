@@ -7,38 +7,91 @@ Source: evaluation specification, "Gates".
 
 from __future__ import annotations
 
-import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated
 
-from arena_pipeline.errors import ConfigError
+from pydantic import AfterValidator, Field
+
+from arena_pipeline.provenance.config_files import Config, check_config, parse_toml, read_file
 from arena_pipeline.provenance.hashing import sha256_bytes
 
-Stricter = Literal["higher", "lower"]
 
-FLOOR: Final[Mapping[str, tuple[float, Stricter]]] = MappingProxyType(
-    {
-        "action_schema": (0.995, "higher"),
-        "broadcast_schema": (0.99, "higher"),
-        "unsupported_facts": (0.0, "lower"),
-        "legal_actions": (0.95, "higher"),
-        "oracle_regret": (0.0, "lower"),
-        "order_regret_increase": (0.5, "lower"),
-        "order_strict_actions": (0.95, "higher"),
-        "order_strict_fall": (0.01, "lower"),
-        "communication_useful": (0.0, "higher"),
-        "communication_semantic": (0.0, "higher"),
-    }
-)
-"""Threshold -> (the specification's value, the direction in which it is stricter)."""
+def _at_least(specified: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if value < specified:
+            raise ValueError(f"found {value}; allowed: {specified} or more, since a policy may only tighten")
+        return value
 
-DELTA_GATES: Final = ("oracle_regret", "order_robustness", "communication_useful", "communication_semantic")
-_HIGHEST_ALPHA: Final = 0.05
-_SECTIONS: Final = ("version", "thresholds", "deltas", "levels")
+    return AfterValidator(check)
+
+
+def _at_most(specified: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if value > specified:
+            raise ValueError(f"found {value}; allowed: {specified} or less, since a policy may only tighten")
+        return value
+
+    return AfterValidator(check)
+
+
+class Thresholds(Config):
+    """What each gate asks for."""
+
+    action_schema: Annotated[float, _at_least(0.995)]
+    """Least share of schema-valid ACT replies."""
+    broadcast_schema: Annotated[float, _at_least(0.99)]
+    """Least share of schema-valid BROADCAST replies."""
+    unsupported_facts: Annotated[float, _at_most(0.0)]
+    """Most facts that the sender's own observation does not hold."""
+    legal_actions: Annotated[float, _at_least(0.95)]
+    """Least share of legal ACT replies."""
+    oracle_regret: Annotated[float, _at_most(0.0)]
+    """The interval of the regret difference lies below this."""
+    order_regret_increase: Annotated[float, _at_most(0.5)]
+    """The interval of the regret increase under another display order reaches at most this."""
+    order_strict_actions: Annotated[float, _at_least(0.95)]
+    """Least strict action rate in the first display order."""
+    order_strict_fall: Annotated[float, _at_most(0.01)]
+    """Most that the strict action rate falls under another display order."""
+    communication_useful: Annotated[float, _at_least(0.0)]
+    """The interval of generated - dropped reward lies above this."""
+    communication_semantic: Annotated[float, _at_least(0.0)]
+    """The interval of generated - shuffled reward lies above this."""
+
+
+class Deltas(Config):
+    """The smallest effects of interest, by gate."""
+
+    oracle_regret: float = Field(gt=0)
+    """Smallest fall in regret that matters."""
+    order_robustness: float = Field(gt=0)
+    """Smallest regret increase under another display order that matters."""
+    communication_useful: float = Field(gt=0)
+    """Smallest generated - dropped reward that matters."""
+    communication_semantic: float = Field(gt=0)
+    """Smallest generated - shuffled reward that matters."""
+
+
+class Levels(Config):
+    """Levels of the intervals."""
+
+    alpha: Annotated[float, Field(gt=0), _at_most(0.05)]
+    """Intervals are at 1 - alpha / k for the k-th opening of a sealed set."""
+
+
+class PolicyFile(Config):
+    """The content of ``data/gates.toml``."""
+
+    version: str = Field(min_length=1)
+    """Name that the policy is pinned under."""
+    thresholds: Thresholds
+    """What each gate asks for."""
+    deltas: Deltas
+    """The smallest effects of interest, by gate."""
+    levels: Levels
+    """Levels of the intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +106,13 @@ class GatePolicy:
 
     @classmethod
     def load(cls, path: Path) -> GatePolicy:
-        """Read a policy; ``ConfigError`` names the file and the key that is missing, unknown or too loose."""
-        try:
-            data = path.read_bytes()
-            body = tomllib.loads(data.decode("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except ValueError as error:
-            raise ConfigError(f"{path}: not a TOML file ({error})") from None
-        _require_keys(path, "", body, _SECTIONS)
-        if not isinstance(body["version"], str) or not body["version"]:
-            raise ConfigError(f"{path}: version is {body['version']!r}; it must be a name")
-        thresholds = _numbers(path, "thresholds", body["thresholds"], tuple(FLOOR))
-        for name, value in thresholds.items():
-            floor, stricter = FLOOR[name]
-            if (value < floor) if stricter == "higher" else (value > floor):
-                least = "at least" if stricter == "higher" else "at most"
-                raise ConfigError(
-                    f"{path}: thresholds.{name} is {value}, looser than {least} {floor}; it may only tighten"
-                )
-        deltas = _numbers(path, "deltas", body["deltas"], DELTA_GATES)
-        alpha = _numbers(path, "levels", body["levels"], ("alpha",))["alpha"]
-        for name, value in (*((f"deltas.{name}", delta) for name, delta in deltas.items()), ("levels.alpha", alpha)):
-            if value <= 0:
-                raise ConfigError(f"{path}: {name} is {value}; it must be above 0")
-        if alpha > _HIGHEST_ALPHA:
-            raise ConfigError(
-                f"{path}: levels.alpha is {alpha}, looser than at most {_HIGHEST_ALPHA}; it may only tighten"
-            )
-        return cls(body["version"], thresholds, deltas, alpha, sha256_bytes(data))
-
-
-def _numbers(path: Path, section: str, body: Any, names: tuple[str, ...]) -> Mapping[str, float]:
-    if not isinstance(body, dict):
-        raise ConfigError(f"{path}: {section} is {body!r}; it must be a table of numbers")
-    _require_keys(path, f"{section}.", body, names)
-    for name, value in body.items():
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise ConfigError(f"{path}: {section}.{name} is {value!r}; it must be a number")
-    return MappingProxyType({name: float(body[name]) for name in names})
-
-
-def _require_keys(path: Path, prefix: str, body: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    for key in body:
-        if key not in names:
-            raise ConfigError(f"{path}: unknown key {prefix}{key}; allowed are {', '.join(names)}")
-    for name in names:
-        if name not in body:
-            raise ConfigError(f"{path}: key {prefix}{name} is missing; a policy names every one")
+        """Read a policy; ``ConfigError`` names the file and each key that is missing, unknown or too loose."""
+        data = read_file(path, path)
+        body = check_config(PolicyFile, parse_toml(data, path), path)
+        return cls(
+            version=body.version,
+            thresholds=body.thresholds.model_dump(),
+            deltas=body.deltas.model_dump(),
+            alpha=body.levels.alpha,
+            sha256=sha256_bytes(data),
+        )

@@ -1,6 +1,7 @@
 """Experiments: TOML files that say everything about a run, checked before anything starts (design, "Experiments")."""
 
 from arena_pipeline.experiments.experiment import (
+    RESULT_CHECKPOINTS,
     STANDARD_SEEDS,
     BaseModelChoice,
     DatasetChoice,
@@ -9,12 +10,13 @@ from arena_pipeline.experiments.experiment import (
     Machine,
     Serving,
 )
-from arena_pipeline.experiments.loading import EXPERIMENTS, list_experiments, load_experiment
-from arena_pipeline.experiments.preflight import Check, Found, check_machine, measure_machine
+from arena_pipeline.experiments.loading import EXPERIMENTS, list_experiments, load_experiment, load_experiments
+from arena_pipeline.experiments.preflight import Check, Found, check_machine, measure_machine, slow_settings
 from arena_pipeline.experiments.recipe import Mixture, Recipe, Smoke
 
 __all__ = [
     "EXPERIMENTS",
+    "RESULT_CHECKPOINTS",
     "STANDARD_SEEDS",
     "BaseModelChoice",
     "Check",
@@ -30,5 +32,7 @@ __all__ = [
     "check_machine",
     "list_experiments",
     "load_experiment",
+    "load_experiments",
     "measure_machine",
+    "slow_settings",
 ]

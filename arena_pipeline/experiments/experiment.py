@@ -13,6 +13,7 @@ from arena_pipeline.provenance.config_files import Config
 from arena_pipeline.provenance.hashing import sha256_json
 
 RESULT_CHECKPOINTS = 8
+"""The fewest checkpoints that a result selects from."""
 RESULT_SCHEMA_VALID = 0.99
 RESULT_RANDOM_REPEATS = 32
 STANDARD_SEEDS = (range(1024), range(5_000_000, 5_006_000), range(6_000_000, 6_000_512))

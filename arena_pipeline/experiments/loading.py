@@ -36,3 +36,8 @@ def load_experiment(experiment: str | Path, root: Path) -> Experiment:
     if "name" in data:
         raise ConfigError(f"{shown}: name: found {data['name']!r}; an experiment is named by its file, leave it out")
     return check_config(Experiment, data | {"name": path.stem}, shown)
+
+
+def load_experiments(root: Path) -> list[Experiment]:
+    """All experiments below ``root``, sorted by name; ``ConfigError`` for the first file that is not valid."""
+    return [load_experiment(name, root) for name in list_experiments(root / EXPERIMENTS)]

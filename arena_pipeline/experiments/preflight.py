@@ -1,4 +1,4 @@
-"""Whether this machine can run an experiment, found out without loading any library that would use it."""
+"""Whether, and how well, this machine can run an experiment; no library that would use it is loaded to find out."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ _CONTROL_GROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+_CPU_DESCRIPTION = Path("/proc/cpuinfo")
+_BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Any of these says that a CPU computes in bfloat16 itself: two names of x86, one of ARM."""
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _NVIDIA_SMI_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a machine has. ``gpus`` are (name, memory in GiB)."""
+    """What a machine has. ``gpus`` are (name, memory in GiB); ``cpu_flags`` are empty where the system names none."""
 
     memory_gib: float
     free_disk_gib: float
     gpus: tuple[tuple[str, float], ...] = ()
+    cpu_flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class Check:
 
 
 def measure_machine(storage: Path) -> Found:
-    """Measure this machine: its memory (or this container's share), the free disk below ``storage``, its GPUs."""
+    """Measure this machine: its memory (or this container's share), the free disk below ``storage``, GPUs and CPU."""
     existing = next(path for path in (storage.absolute(), *storage.absolute().parents) if path.exists())
-    return Found(_memory_bytes() / _GIB, shutil.disk_usage(existing).free / _GIB, _gpus())
+    return Found(_memory_bytes() / _GIB, shutil.disk_usage(existing).free / _GIB, _gpus(), _cpu_flags())
 
 
 def check_machine(experiment: Experiment, root: Path, machine: Found) -> list[Check]:
@@ -65,6 +69,21 @@ def check_machine(experiment: Experiment, root: Path, machine: Found) -> list[Ch
     present = (root / config).is_file()
     checks.append(Check("base model", str(config), "present" if present else "no such file", present))
     return checks
+
+
+def slow_settings(experiment: Experiment, machine: Found) -> list[str]:
+    """What a machine can run, but slowly: a line for each setting, with what to change. No reason to refuse it."""
+    device = experiment.serving.device
+    on_cpu = device == "cpu" or (device == "auto" and not machine.gpus)
+    if not on_cpu or not machine.cpu_flags or machine.cpu_flags & _BFLOAT16_FLAGS:
+        return []
+    settings = {"recipe.precision": experiment.recipe.precision, "serving.dtype": experiment.serving.dtype}
+    return [
+        f"{key}: this CPU has no bfloat16 arithmetic and imitates it, 3 to 20 times slower than float32; set {key} to "
+        f'"float32" in a copy (arena experiment new NAME --from {experiment.name}), which is another experiment'
+        for key, value in settings.items()
+        if value == "bfloat16"
+    ]
 
 
 def _at_least(name: str, required: float, found: float) -> Check:
@@ -97,3 +116,19 @@ def parse_gpu_list(text: str) -> tuple[tuple[str, float], ...]:
         if memory.strip().isdigit():
             gpus.append((name.strip(), int(memory) / _MIB_PER_GIB))
     return tuple(gpus)
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        return parse_cpu_flags(_CPU_DESCRIPTION.read_text())
+    except OSError:
+        return frozenset()
+
+
+def parse_cpu_flags(text: str) -> frozenset[str]:
+    """What the first core in Linux's description of the CPUs can do: its "flags" (x86) or "Features" (ARM)."""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

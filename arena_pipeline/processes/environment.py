@@ -24,6 +24,8 @@ FIXED: Final[Mapping[str, str]] = {
     "TOKENIZERS_PARALLELISM": "false",
     # Threads that wait must sleep: spinning ones beside another busy process make both crawl.
     "OMP_WAIT_POLICY": "PASSIVE",
+    # Whether there is a GPU is asked of the driver's library: CUDA itself must not start before a fork.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # Repeatable sums on CUDA.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }

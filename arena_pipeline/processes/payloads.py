@@ -10,12 +10,11 @@ from pydantic import Field, StringConstraints
 
 from arena_pipeline.errors import IntegrityError
 from arena_pipeline.experiments import Recipe, Serving
-from arena_pipeline.provenance.config_files import Config
+from arena_pipeline.provenance.config_files import Config, Sha256
 from arena_pipeline.serving.adapters import adapter_sha256
 from arena_pipeline.serving.loading import base_sha256
 from arena_pipeline.sft.loading import Dataset, load_dataset
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 
 

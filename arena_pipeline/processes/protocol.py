@@ -13,6 +13,8 @@ from arena_pipeline.provenance.hashing import canonical_json
 
 Log = Callable[[str], None]
 TASK_FILE: Final = "task.json"
+OUTPUT: Final = "output"
+"""Directory of what is kept, within the directory of a task or of a stage's work."""
 
 
 def progress_line(label: str, done: int, total: int) -> str:

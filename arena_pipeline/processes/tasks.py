@@ -17,15 +17,13 @@ from arena_pipeline.errors import ConfigError, DatasetError
 from arena_pipeline.evaluation.runner import evaluate
 from arena_pipeline.experiments import Serving
 from arena_pipeline.processes.payloads import AdapterInput, EvaluatePayload, ScorePayload, TrainPayload
-from arena_pipeline.processes.protocol import Log
+from arena_pipeline.processes.protocol import OUTPUT, Log
 from arena_pipeline.progress import Progress
 from arena_pipeline.provenance.config_files import Config, check_config
 from arena_pipeline.serving.transformers_provider import TransformersProvider
 from arena_pipeline.sft.rows import Row
 from arena_pipeline.sft.scoring import score_split
 from arena_pipeline.sft.training import train
-
-OUTPUT: Final = "output"
 
 
 @dataclass(frozen=True)

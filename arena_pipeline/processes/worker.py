@@ -1,7 +1,7 @@
 """The child process: ``python -m arena_pipeline.processes.worker TASK.json`` runs the task that a file describes.
 
-Started by the launcher (``--supervised``) it reports in the launcher's protocol and dies with the launcher; started by
-hand it prints its log and progress as text and its result as JSON.
+Started for the launcher (``--supervised``) it reports in the launcher's protocol; started by hand it prints its log and
+progress as text and its result as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from arena_pipeline.errors import ArenaError, ConfigError
 from arena_pipeline.processes.environment import child_environment
 from arena_pipeline.processes.pipes import pipes_log
 from arena_pipeline.processes.protocol import Log, error_line, log_line, progress_line, result_line
-from arena_pipeline.processes.watchdog import watch_parent
 from arena_pipeline.provenance.files import read_json
 from arena_pipeline.provenance.hashing import canonical_json
 
@@ -61,13 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one task file; 0 if it finished, 1 after an error of this project. Any other error is a traceback."""
     parser = argparse.ArgumentParser(prog="python -m arena_pipeline.processes.worker", description="Run one task file.")
     parser.add_argument("task_file", type=Path, help="a task.json as the launcher writes it")
-    parser.add_argument("--supervised", action="store_true", help="report to a launcher and die with it")
+    parser.add_argument("--supervised", action="store_true", help="report to a launcher")
     options = parser.parse_args(arguments)
     faulthandler.enable()
     messages = Messages(options.supervised)
-    if options.supervised:
-        watch_parent()
-    else:
+    if not options.supervised:
         os.environ.update(child_environment(os.environ))
     try:
         with pipes_log() as to_step:

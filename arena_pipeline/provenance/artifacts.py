@@ -23,9 +23,9 @@ from typing import Any
 
 from arena_pipeline.errors import ArtifactError, IntegrityError, LockHeld
 from arena_pipeline.provenance.files import write_text
-from arena_pipeline.provenance.hashing import canonical_json, sha256_bytes, tree_sha256
+from arena_pipeline.provenance.hashing import canonical_json, is_sha256, sha256_bytes, tree_sha256
 from arena_pipeline.provenance.locks import exclusive_lock
-from arena_pipeline.provenance.records import Provenance, is_sha256, is_stage, stage_key
+from arena_pipeline.provenance.records import Provenance, is_stage, stage_key
 from arena_pipeline.provenance.trees import NO_FILE, flush, flush_tree, hash_tree, verify_tree
 
 __all__ = ["Artifact", "ArtifactStore", "Provenance", "stage_key"]

@@ -6,12 +6,13 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from arena_pipeline.errors import ConfigError
+from arena_pipeline.provenance.hashing import is_sha256
 
 _MAX_SHOWN = 80
 
@@ -24,16 +25,34 @@ class Config(BaseModel):
     )
 
 
+def _sha256(value: str) -> str:
+    if not is_sha256(value):
+        raise ValueError(f"found {value!r}; allowed: a SHA-256 of 64 lower-case hexadecimal digits")
+    return value
+
+
+Sha256 = Annotated[str, AfterValidator(_sha256)]
 ConfigModel = TypeVar("ConfigModel", bound=Config)
 
 
 def read_toml(path: Path, shown: object = None) -> dict[str, Any]:
     """Read a TOML file. ``ConfigError`` names it, as ``shown`` if given, and the line that is not TOML."""
     shown = path if shown is None else shown
+    return parse_toml(read_file(path, shown), shown)
+
+
+def read_file(path: Path, shown: object) -> bytes:
+    """The bytes of a settings file, for whoever hashes the very bytes that are parsed."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(f"{shown}: no such file") from None
+
+
+def parse_toml(data: bytes, shown: object) -> dict[str, Any]:
+    """The content of a settings file's bytes."""
+    try:
+        return tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{shown}: not a TOML file ({error})") from None
 

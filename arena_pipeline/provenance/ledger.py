@@ -23,9 +23,8 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema, CreateTable
 
 from arena_pipeline.errors import ConfigError, LedgerError, SealedSetRefused
-from arena_pipeline.provenance.hashing import sha256_json
+from arena_pipeline.provenance.hashing import is_sha256, sha256_json
 from arena_pipeline.provenance.locks import exclusive_lock
-from arena_pipeline.provenance.records import is_sha256
 
 POSTGRES_SCHEMA = "arena_ledger"
 _BUSY_SECONDS = 30

@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, PrivateAttr, StringConstraints, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from arena_pipeline.errors import ConfigError, PinMismatch
-from arena_pipeline.provenance.config_files import Config, check_config, read_toml
+from arena_pipeline.provenance.config_files import Config, Sha256, check_config, read_toml
 from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.hashing import tree_sha256
 from arena_pipeline.provenance.locks import exclusive_lock
 from arena_pipeline.provenance.trees import NO_FILE
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 PinKind = Literal["prompt_packs", "datasets", "manifests", "base_models", "gates"]
 TreeKind = Literal["datasets", "base_models"]
 
-_DEFAULT_SEEDS = (1024, 0)
+STANDARD_BUILD: Final = (1024, 0)
+"""Number and first seed of the plain rows of the standard dataset."""
 
 
 def dataset_pin_name(prompt_version: str, num_seeds: int, start_seed: int) -> str:
     """Name under which a dataset is pinned: its prompt version, with its seeds unless they are the standard 0..1023."""
-    if (num_seeds, start_seed) == _DEFAULT_SEEDS:
+    if (num_seeds, start_seed) == STANDARD_BUILD:
         return prompt_version
     return f"{prompt_version}/{start_seed}+{num_seeds}"
 

@@ -14,12 +14,6 @@ from arena_pipeline.provenance.files import write_text
 from arena_pipeline.provenance.hashing import sha256_bytes, sha256_json
 
 _STAGE = re.compile(r"[a-z0-9_]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def is_sha256(value: object) -> bool:
-    """Whether a value is a text of 64 lower-case hexadecimal digits."""
-    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def is_stage(value: str) -> bool:

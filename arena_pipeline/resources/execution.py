@@ -12,14 +12,15 @@ from uuid import uuid4
 
 from dagster import AssetKey, AssetSelection, DagsterInstance, EventLogEntry, ExecuteInProcessResult, JobDefinition
 from dagster._core.errors import DagsterExecutionInterruptedError
-from dagster._core.execution.plan.objects import StepFailureData
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
 
 from arena_pipeline import errors
 from arena_pipeline.errors import ArenaError, ConfigError
 from arena_pipeline.experiments import load_experiment
 from arena_pipeline.progress import Progress
 from arena_pipeline.resources.history import latest_materialization
-from arena_pipeline.resources.locations import project_root, storage_directory
+from arena_pipeline.resources.instance import open_instance
+from arena_pipeline.resources.locations import project_root
 from arena_pipeline.resources.partitions import add_experiments
 from arena_pipeline.resources.progress import attach
 from arena_pipeline.resources.stores import ArtifactStoreResource
@@ -66,6 +67,7 @@ def materialize_lineage(
         selection = _up_to(job, until)
         with nullcontext(instance) if instance else open_instance() as used:
             add_experiments(used, [experiment])
+            used.add_event_listener(run_id, _cancellation(used, run_id, experiment))
             if on_event is not None:
                 used.add_event_listener(run_id, on_event)
             with attach(progress):
@@ -80,14 +82,22 @@ def materialize_lineage(
             return reduce_result(result, used, experiment)
 
 
-@contextmanager
-def open_instance() -> Iterator[DagsterInstance]:
-    """The Dagster instance of the project, with its storage in the storage directory."""
-    storage = storage_directory()
-    storage.mkdir(parents=True, exist_ok=True)
-    os.environ["ARENA_STORAGE_DIR"] = str(storage)
-    with DagsterInstance.from_config(str(project_root())) as instance:
-        yield instance
+def _cancellation(instance: DagsterInstance, run_id: str, experiment: str) -> EventListener:
+    """A listener that asks for the cancellation of a run whose step was interrupted: unasked, Dagster says failure."""
+    message = (
+        f"interrupted by Ctrl-C or a signal; `arena run --experiment {experiment}` goes on from here, "
+        "no finished batch is lost"
+    )
+
+    def listen(entry: EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is None or not event.is_step_failure:
+            return
+        run = instance.get_run_by_id(run_id)
+        if run is not None and event.step_failure_data.error_source is ErrorSource.INTERRUPT:
+            instance.report_run_canceling(run, message)
+
+    return listen
 
 
 @contextmanager

@@ -1,22 +1,26 @@
-"""What Dagster's event log says of an asset: its latest artifact in a partition, and whether its checks passed on it.
+"""What Dagster's event log says of an asset: its latest artifact, what that was made from, whether its checks passed.
 
-A blocking check stops what follows only inside one run (known trouble 41), so every body asks here.
+A blocking check stops what follows only inside one run (known trouble 41), and assets may be materialized one by one,
+in any order: so every body asks here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from dagster import AssetCheckKey, AssetKey, AssetRecordsFilter, DagsterInstance
+from dagster import AssetCheckKey, AssetKey, AssetRecordsFilter, DagsterInstance, TableMetadataValue
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from arena_pipeline.errors import ArtifactError, EvaluationError
+from arena_pipeline.resources.metadata import table
 
 DATA_VERSION_TAG: Final = "dagster/data_version"
+INPUTS: Final = "inputs"
+"""Metadata of a materialization: a table of the upstream artifacts that it was made from."""
 
 BLOCKING_CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -52,6 +56,8 @@ class Materialization:
     asset: str
     storage_id: int
     artifact_sha256: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Upstream asset -> the SHA-256 of the artifact that this one was made from."""
 
 
 def latest_materialization(instance: DagsterInstance, asset: str, partition: str) -> Materialization:
@@ -61,7 +67,50 @@ def latest_materialization(instance: DagsterInstance, asset: str, partition: str
     if not records or (event := records[0].asset_materialization) is None:
         raise ArtifactError(f"{asset}, experiment {partition}: never materialized; materialize it first")
     sha256 = (event.tags or {}).get(DATA_VERSION_TAG, "")
-    return Materialization(asset, records[0].storage_id, sha256)
+    return Materialization(asset, records[0].storage_id, sha256, _recorded_inputs(event.metadata.get(INPUTS)))
+
+
+def inputs_table(inputs: Mapping[str, str]) -> TableMetadataValue:
+    """What is recorded of a materialization's inputs, upstream asset -> the SHA-256 of its artifact."""
+    return table([{"input": name, "sha256": sha256} for name, sha256 in sorted(inputs.items())])
+
+
+def _recorded_inputs(recorded: object) -> dict[str, str]:
+    """``inputs_table``, read back; an asset without inputs records none."""
+    rows = recorded.records if isinstance(recorded, TableMetadataValue) else []
+    return {str(row.data["input"]): str(row.data["sha256"]) for row in rows}
+
+
+def require_current_inputs(instance: DagsterInstance, latest: Sequence[Materialization], partition: str) -> None:
+    """Raise ``ArtifactError`` unless these latest materializations, and all behind them, were made from the latest.
+
+    Else figures of one lineage would be read beside the artifacts of another. The message says what to materialize
+    again, and in which order.
+    """
+    known = {made.asset: made for made in latest}
+    visited: set[str] = set()
+    stale: dict[str, str] = {}
+
+    def visit(asset: str) -> None:
+        if asset in visited:
+            return
+        visited.add(asset)
+        if asset not in known:
+            known[asset] = latest_materialization(instance, asset, partition)
+        inputs = known[asset].inputs
+        for upstream in inputs:
+            visit(upstream)
+        # After what it was made from: what is named first is what to begin with.
+        for upstream, used in inputs.items():
+            if (current := known[upstream].artifact_sha256) != used:
+                stale.setdefault(asset, f"made from {upstream} {used}, which is now {current}")
+
+    for made in latest:
+        visit(made.asset)
+    if stale:
+        asset, reason = next(iter(stale.items()))
+        again = ", then ".join(stale)
+        raise ArtifactError(f"{asset}, experiment {partition}: {reason}; materialize {again} again")
 
 
 def require_checks(instance: DagsterInstance, materialization: Materialization, partition: str) -> None:

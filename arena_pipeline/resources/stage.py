@@ -11,13 +11,17 @@ from typing import Any
 
 from dagster import AssetExecutionContext, DataVersion, MaterializeResult, MetadataValue
 
+from arena_pipeline.processes.protocol import OUTPUT
 from arena_pipeline.provenance.artifacts import Artifact, stage_key
-from arena_pipeline.resources.history import latest_materialization, require_checks
+from arena_pipeline.resources.history import (
+    INPUTS,
+    inputs_table,
+    latest_materialization,
+    require_checks,
+    require_current_inputs,
+)
 from arena_pipeline.resources.metadata import table
 from arena_pipeline.resources.reader import Reader
-
-OUTPUT = "output"
-"""Directory of what is kept, within a scratch directory: a child process's task keeps its results there too."""
 
 _NO_HASHES: Mapping[str, str] = MappingProxyType({})
 
@@ -54,9 +58,14 @@ class Stage(Reader):
         return replace(self, inputs={name: self.passed(name) for name in assets})
 
     def passed(self, asset: str) -> Artifact:
-        """An upstream asset's artifact, whose blocking checks all passed on its latest materialization."""
-        require_checks(self.instance, latest_materialization(self.instance, asset, self.partition), self.partition)
-        return self.artifact(asset)
+        """An upstream asset's artifact: its blocking checks passed on it, and all it was made from is the latest still.
+
+        Raises ``EvaluationError`` or ``ArtifactError`` that says what to materialize again.
+        """
+        latest = latest_materialization(self.instance, asset, self.partition)
+        require_checks(self.instance, latest, self.partition)
+        require_current_inputs(self.instance, [latest], self.partition)
+        return self.store.open(latest.artifact_sha256)
 
     def key(self, config: Any, external: Mapping[str, str] = _NO_HASHES) -> str:
         """The key of this stage's work; ``external`` maps inputs that are no artifacts to their SHA-256."""
@@ -96,7 +105,6 @@ class Stage(Reader):
         files = [
             {"file": name, "bytes": sizes[name], "sha256": sha256} for name, sha256 in sorted(artifact.files.items())
         ]
-        inputs = [{"input": name, "sha256": sha256} for name, sha256 in sorted(self._hashes(_NO_HASHES).items())]
         common: dict[str, Any] = {
             "artifact_sha256": artifact.sha256,
             "reused": outcome.reused,
@@ -105,8 +113,8 @@ class Stage(Reader):
             "bytes": sum(sizes.values()),
             "path": MetadataValue.path(str(artifact.path)),
         }
-        if inputs:
-            common["inputs"] = table(inputs)
+        if inputs := self._hashes(_NO_HASHES):
+            common[INPUTS] = inputs_table(inputs)
         if not outcome.reused:
             common["seconds"] = round(outcome.seconds, 3)
         return MaterializeResult(data_version=DataVersion(artifact.sha256), metadata={**common, **metadata})

@@ -15,7 +15,15 @@ from arena_pipeline.provenance.hashing import sha256_file
 from arena_pipeline.provenance.ledger import Ledger, Opening
 from arena_pipeline.provenance.ledger_export import verify_export
 from arena_pipeline.provenance.pins import Pins, RecordedPins
-from arena_pipeline.resources.locations import GATES_FILE, PINS_FILE, ledger_address, project_root, storage_directory
+from arena_pipeline.resources.locations import (
+    ARTIFACTS,
+    GATES_FILE,
+    PINS_FILE,
+    RECORDED_PINS,
+    ledger_address,
+    project_root,
+    storage_directory,
+)
 
 EXPORTED_OPENINGS = "docs/**/*ledger*.jsonl"
 """Exports of other instances' ledgers, committed for everyone to see."""
@@ -37,7 +45,7 @@ class ProjectResource(ConfigurableResource):  # type: ignore[type-arg]
     @property
     def recorded_pins(self) -> RecordedPins:
         """The hashes of inputs that the user brought, recorded when they were first loaded."""
-        return RecordedPins(storage_directory() / "recorded_pins.json")
+        return RecordedPins(storage_directory() / RECORDED_PINS)
 
     def experiment(self, name: str) -> Experiment:
         """The experiment of a partition, read from its file now."""
@@ -80,7 +88,7 @@ class ArtifactStoreResource(ConfigurableResource):  # type: ignore[type-arg]
     @property
     def store(self) -> ArtifactStore:
         """The store; every artifact that it hands out was re-hashed."""
-        return ArtifactStore(storage_directory() / "artifacts")
+        return ArtifactStore(storage_directory() / ARTIFACTS)
 
 
 class LedgerResource(ConfigurableResource):  # type: ignore[type-arg]

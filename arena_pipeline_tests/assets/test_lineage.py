@@ -163,6 +163,46 @@ def test_a_recorded_result_is_returned_whatever_code_would_file_it_elsewhere_now
     assert copy.ledger_rows() == rows
 
 
+def test_another_description_leaves_the_recorded_verdict_as_it_is(
+    copy: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no part of the experiment's identity: the settings are written anew, beside the verdict on record."""
+
+    def no_other_verdict(*arguments: Any) -> None:
+        raise AssertionError("the recorded verdict stands")
+
+    before, rows = materialized(copy, "gate_verdicts"), copy.ledger_rows()
+    assert before.read_json("experiment.json")["recipe"]["rank"] == 4
+    copy.edit_experiment("A rehearsal of the whole lineage in seconds", "A rehearsal")
+    monkeypatch.setattr("arena_pipeline.assets.verdict.build_verdict", no_other_verdict)
+    for expected in ("computed", "reused"):
+        result = copy.run_only("gate_verdicts")
+        assert result.failures == []
+        assert getattr(result, expected) == ["gate_verdicts"]
+    after = materialized(copy, "gate_verdicts")
+    assert after.files["verdict.json"] == before.files["verdict.json"]
+    assert after.read_json("experiment.json")["description"].startswith("A rehearsal,")
+    assert copy.ledger_rows() == rows
+
+
+def test_figures_of_an_old_adapter_are_not_read_beside_a_new_one(copy: Lineage) -> None:
+    """Assets may be materialized one by one: scores of old checkpoints would select among new ones."""
+    old = materialized(copy, "lora_checkpoints").sha256
+    copy.edit_experiment("weight_decay = 0.01", "weight_decay = 0.02")
+    assert copy.run_only("lora_checkpoints").computed == ["lora_checkpoints"]
+    new = materialized(copy, "lora_checkpoints").sha256
+    assert new != old
+    [failure] = copy.run_only("selected_checkpoint").failures
+    assert failure == (
+        f"selected_checkpoint: checkpoint_scores, experiment micro: made from lora_checkpoints {old}, which is now "
+        f"{new}; materialize checkpoint_scores again"
+    )
+    [failure] = copy.run_only("gate_verdicts").failures
+    assert failure.endswith("; materialize checkpoint_scores, then selected_checkpoint again")
+    assert copy.run_only("checkpoint_scores").computed == ["checkpoint_scores"]
+    assert copy.run_only("selected_checkpoint").computed == ["selected_checkpoint"]
+
+
 def test_another_adapter_is_refused_with_the_record_of_the_first(copy: Lineage) -> None:
     with copy.reader() as reader:
         [opening] = reader.ledger.ledger.openings()

@@ -125,6 +125,17 @@ def two_equal_checkpoints(directory: Path) -> None:
     write_json(directory / "training.json", record)
 
 
+def praise(directory: Path) -> None:
+    path = directory / "README.md"
+    title, blank, description, *others = path.read_text().split("\n")
+    path.write_text("\n".join([title, blank, f"{description} It is the best.", *others]))
+
+
+def add_a_line(directory: Path) -> None:
+    path = directory / "README.md"
+    path.write_text(f"{path.read_text()}\nIt is the best.")
+
+
 CASES: list[tuple[str, str, Change, str]] = [
     ("arena_sft_dataset", "pins", drop_a_row, "test.jsonl|expected sha256"),
     ("dataset_audit", "valid", edit("audit.json", ["num_examples"], 1), "not what the audit of these bytes says"),
@@ -184,7 +195,11 @@ CASES: list[tuple[str, str, Change, str]] = [
     ),
     ("communication_comparison", "recomputed", lambda path: (path / "sealed.json").unlink(), "holds .*, expected"),
     ("gate_verdicts", "recomputed", edit("verdict.json", ["promoted"], True), "promoted is True instead of False"),
+    ("gate_verdicts", "recomputed", edit("experiment.json", ["recipe", "rank"], 8), "recipe.rank is 8 instead of 4"),
+    ("gate_verdicts", "recomputed", lambda path: (path / "experiment.json").unlink(), "no file 'experiment.json'"),
     ("adapter_card", "files", edit("adapter-files.json", ["files", "adapter_config.json"], "0"), "not the hashes of"),
+    ("adapter_card", "files", praise, r"README\.md:3: '.* It is the best\.' instead of '.*', computed again"),
+    ("adapter_card", "files", add_a_line, r"README\.md:\d+: 'It is the best\.' instead of None, computed again"),
 ]
 
 
@@ -200,6 +215,30 @@ def test_passes_on_what_was_computed(reader: Reader, asset: str) -> None:
 def test_fails_on_other_content(reader: Reader, asset: str, name: str, change: Change, message: str) -> None:
     with replaced(reader, asset, change), pytest.raises(ArenaError, match=message):
         run_check(reader, asset, name)
+
+
+@pytest.mark.parametrize(
+    ("asset", "file", "message"),
+    [
+        ("selected_checkpoint", "validation-summary.json", "validation: ids_sha256 is '000"),
+        ("test_evaluation", "test/summary.json", "test: ids_sha256 is '000"),
+    ],
+)
+def test_a_summary_of_other_rows_is_no_evidence(reader: Reader, asset: str, file: str, message: str) -> None:
+    with (
+        replaced(reader, asset, edit(file, ["ids_sha256"], "0" * 64)),
+        pytest.raises(ArenaError, match=message),
+    ):
+        run_check(reader, "gate_verdicts", "recomputed")
+
+
+def test_settings_that_changed_since_are_found(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = reader.experiment.base_model.model_copy(update={"path": "data/base_models/other"})
+    monkeypatch.setitem(vars(reader), "experiment", reader.experiment.model_copy(update={"base_model": elsewhere}))
+    with pytest.raises(ArenaError, match=r"experiment\.json: base_model\.path is .*arena-tiny' instead of .*/other'"):
+        run_check(reader, "gate_verdicts", "recomputed")
+    with pytest.raises(ArenaError, match=r"README\.md:\d+: 'base = .*arena-tiny\"' instead of 'base = .*/other\"'"):
+        run_check(reader, "adapter_card", "files")
 
 
 @pytest.mark.parametrize(

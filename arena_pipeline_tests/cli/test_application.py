@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from arena_pipeline.cli import application
 from arena_pipeline.cli.project import find_project
-from arena_pipeline.cli.screen import Screen, printable
+from arena_pipeline.cli.screen import Screen, counted, printable
 from arena_pipeline.errors import ConfigError
 from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, arena_process
 
@@ -100,7 +100,7 @@ def test_a_folder_that_is_no_project_is_named(arena: Arena, project: Path, monke
 
 def test_without_a_project_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ARENA_PROJECT_DIR", raising=False)
-    monkeypatch.setattr("arena_pipeline.cli.project._PACKAGE_PARENT", tmp_path)
+    monkeypatch.setattr("arena_pipeline.resources.locations._CLONE", tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="go to the folder of a clone, or name it in ARENA_PROJECT_DIR"):
         find_project()
@@ -126,6 +126,10 @@ def test_text_from_files_cannot_act_on_the_terminal(capsys: pytest.CaptureFixtur
     assert "[bold]not markup[/] \\x1b[2J [/]" in out
     assert "[red]\\x1b[0m" in out
     assert "\x1b" not in out
+
+
+def test_one_and_many() -> None:
+    assert [counted(number, "opening") for number in (0, 1, 2)] == ["0 openings", "1 opening", "2 openings"]
 
 
 def test_what_is_for_a_person_goes_to_the_other_output_with_json(capsys: pytest.CaptureFixture[str]) -> None:

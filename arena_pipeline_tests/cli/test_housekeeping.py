@@ -71,6 +71,23 @@ def test_preflight(arena: Arena, project: Path) -> None:
     assert "no file data/experiments/none.toml" in arena("preflight", "--experiment", "none").error
 
 
+def test_preflight_notes_what_would_be_slow(
+    arena: Arena, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = tmp_path / "cpuinfo"
+    monkeypatch.setattr("arena_pipeline.experiments.preflight._CPU_DESCRIPTION", cpu)
+    file = project / "data" / "experiments" / "tiny-cpu.toml"
+    assert 'precision = "bfloat16"' in file.read_text()
+    cpu.write_text("flags : avx2\n")
+    assert "note    recipe.precision: this CPU has no bfloat16" in arena("preflight").out
+    noted = arena("preflight", "--json")
+    assert 'set recipe.precision to "float32"' in noted.json["notes"][0]
+    cpu.write_text("flags : avx2 avx512_bf16\n")
+    quiet = arena("preflight", "--json")
+    assert quiet.json["notes"] == []
+    assert quiet.status == noted.status, "a note changes no exit status"
+
+
 def open_two(project: Path) -> None:
     ledger = Ledger(sqlite_url(project / "storage" / "ledger.sqlite"))
     first = ledger.open(A, B, "one", C, "run-1")

@@ -12,16 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.events import EngineEventData
 from dagster._core.test_utils import create_run_for_test, instance_for_test
 
-from arena_pipeline.cli.dead_runs import open_instance, process_start, report_dead_runs
+from arena_pipeline.cli.dead_runs import process_start, report_dead_runs
 from arena_pipeline.cli.project import find_project
 from arena_pipeline.errors import ConfigError
 from arena_pipeline.provenance.hashing import sha256_file
+from arena_pipeline.resources.instance import open_instance
 from arena_pipeline_tests.cli.conftest import PROGRAM, ROOT, Arena, Outcome
 from arena_pipeline_tests.cli.models import add_experiment
+from arena_pipeline_tests.cli.test_web import processes
 
 INPUTS = ("run", "--experiment", "micro", "--until", "dataset_audit")
 LARGE = ("num_seeds = 128", "num_seeds = 4000")
@@ -126,7 +128,7 @@ def building(project: Path) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def test_ctrl_c_is_one_line_that_says_how_to_go_on(arena: Arena, project: Path) -> None:
+def test_ctrl_c_is_one_line_that_says_how_to_go_on(arena: Arena, project: Path, instance: DagsterInstance) -> None:
     with building(project) as child:
         child.send_signal(signal.SIGINT)
         out, error = child.communicate(timeout=60)
@@ -136,6 +138,12 @@ def test_ctrl_c_is_one_line_that_says_how_to_go_on(arena: Arena, project: Path) 
     assert out.startswith("stopped   arena_sft_dataset")
     assert not list((project / "data").glob("*mine*"))
     assert arena("reap").out == "every run that has started is alive or has ended\n"
+    (interrupted,) = instance.get_runs()
+    assert interrupted.status is DagsterRunStatus.CANCELED
+    (asked,) = instance.all_logs(interrupted.run_id, of_type=DagsterEventType.RUN_CANCELING)
+    assert asked.message.startswith(
+        "interrupted by Ctrl-C or a signal; `arena run --experiment mine` goes on from here"
+    )
 
     add_experiment(project, "mine", "micro", ("arena_sft_micro", "mine"))
     assert arena("run", "--experiment", "mine", "--until", "dataset_audit").status == 0
@@ -144,6 +152,7 @@ def test_ctrl_c_is_one_line_that_says_how_to_go_on(arena: Arena, project: Path) 
 def test_a_killed_run_is_reaped_by_the_next(arena: Arena, project: Path) -> None:
     with building(project) as child:
         assert row(arena("--json"), "mine")["stage"] == "not started, running"
+        assert [number for number, parent, _ in processes() if parent == child.pid] == [], "none that could outlive it"
         child.kill()
         child.wait()
     assert row(arena("--json"), "mine")["stage"] == "not started, running", "Dagster cannot know"

@@ -103,6 +103,22 @@ def test_gates_compute_from_the_saved_replies_up(arena: Arena, finished: Lineage
     assert "gate_verdicts, verdict.json: promoted is True instead of False, computed again" in outcome.error
 
 
+def test_a_verdict_beside_figures_that_it_was_not_made_from_is_told(arena: Arena, finished: Lineage) -> None:
+    """Somebody materialized the base's evaluation again, and nothing behind it."""
+
+    def change(directory: Path) -> None:
+        (directory / "note").write_text("")
+
+    with finished.reader() as reader, replaced(reader, "base_dev_evaluation", change):
+        outcome = arena(*GATES)
+        assert outcome.status == 1
+        assert "communication_comparison, experiment micro: made from base_dev_evaluation " in outcome.error
+        assert "; materialize communication_comparison, then gate_verdicts again" in outcome.error
+        (micro,) = arena("--json").json
+        assert "gate_verdicts, experiment micro: made from base_dev_evaluation " in micro["verdict"]
+    assert "Gates of micro" in arena(*GATES).out
+
+
 def test_ctrl_c_in_mid_generation_loses_no_finished_batch(arena: Arena, finished: Lineage) -> None:
     finished.edit_experiment("batch_size = 64", "batch_size = 2")
     command = [sys.executable, "-c", PROGRAM, *RUN, "--until", "base_dev_evaluation"]

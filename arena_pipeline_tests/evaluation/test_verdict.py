@@ -34,6 +34,7 @@ from arena_pipeline_tests.evaluation.players import (
 )
 
 MANIFEST = "arena-dev:30"
+IDS_SHA256 = {"validation": "1" * 64, "test": "2" * 64}
 POLICY = GatePolicy.load(ROOT / "data" / "gates.toml")
 OPENING = {
     "sealed_set": "5" * 64,
@@ -57,6 +58,7 @@ def split_summary(split: str, legal: int = 52, step: int | None = 240) -> dict[s
         "examples": 275,
         "act": phase(52, legal),
         "broadcast": phase(223, 223, facts=500, unsupported_facts=0),
+        "ids_sha256": IDS_SHA256[split],
         "model": identity(ADAPTER_SHA256),
     }
 
@@ -99,6 +101,7 @@ def evidence(arena: Callable[[str, str], ArenaEvidence]) -> Evidence:
         adapter_sha256=ADAPTER_SHA256,
         selection={"selected_step": 240, "best_scoring_step": 240, "num_eligible": 3},
         validation=split_summary("validation"),
+        ids_sha256=IDS_SHA256,
         sealed=SealedEvidence(split_summary("test", step=None), listening, opening=1),
         openings=(OPENING,),
     )
@@ -282,6 +285,10 @@ def other_model(summary: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**summary, "model": {**summary["model"], **changes}}
 
 
+def without_ids(summary: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in summary.items() if key != "ids_sha256"}
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -289,7 +296,14 @@ def other_model(summary: dict[str, Any], **changes: Any) -> dict[str, Any]:
         (lambda e: replace(e, validation=split_summary("validation", step=120)), "validation: step"),
         (lambda e: replace(e, validation=other_model(e.validation, adapter_sha256="c" * 64)), "validation: adapter"),
         (lambda e: replace(e, validation=other_model(e.validation, base_sha256="c" * 64)), "validation: base"),
+        (lambda e: replace(e, validation={**e.validation, "ids_sha256": "3" * 64}), "validation: ids_sha256 is '33"),
+        (lambda e: replace(e, validation=without_ids(e.validation)), "validation: ids_sha256 is None"),
         (lambda e: replace(e, sealed=replace(e.sealed, test=split_summary("validation"))), "test: split"),
+        (
+            lambda e: replace(e, sealed=replace(e.sealed, test={**e.sealed.test, "ids_sha256": "1" * 64})),
+            "test: ids_sha256 is '11.*the verdict is about '22",
+        ),
+        (lambda e: replace(e, sealed=replace(e.sealed, test=without_ids(e.sealed.test))), "test: ids_sha256 is None"),
         (
             lambda e: replace(e, sealed=replace(e.sealed, test=other_model(e.sealed.test, adapter_sha256=None))),
             "test: adapter",

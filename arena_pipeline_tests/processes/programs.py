@@ -1,4 +1,4 @@
-"""Programs for the process tests: children that end in some way, and a launcher to be killed or interrupted."""
+"""Launchers for the process tests, to be killed or interrupted."""
 
 from __future__ import annotations
 
@@ -7,33 +7,20 @@ import os
 import sys
 from pathlib import Path
 
+from arena_pipeline.processes import child
 from arena_pipeline.processes.launcher import run_task, supervise
 
-HEAD = """
-import ctypes, os, signal, subprocess, sys, time
-from arena_pipeline.processes.worker import Messages
-from arena_pipeline.processes.watchdog import watch_parent
-messages = Messages(supervised=True)
-watch_parent()
-"""
-
-GRANDCHILD = (
-    HEAD
-    + """
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-messages.log(f"started {os.getpid()} {child.pid}")
-"""
-)
+CHILDREN = "arena_pipeline_tests.processes.children"
 
 
 def environment() -> dict[str, str]:
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
-def launch(program: str) -> None:
+def launch() -> None:
     """Supervise a child that says who it is and never ends; print what it says."""
-    command = [sys.executable, "-c", program]
-    supervise(command, environment(), lambda *_: None, lambda line: print(line, flush=True))
+    child.warm_parent = child.WarmParent(())
+    supervise(CHILDREN, ["stay"], environment(), lambda *_: None, lambda line: print(line, flush=True))
 
 
 def launch_in_a_step() -> None:
@@ -42,7 +29,7 @@ def launch_in_a_step() -> None:
 
     @asset
     def stage() -> None:
-        launch(GRANDCHILD + "time.sleep(600)")
+        launch()
 
     materialize([stage])
 
@@ -60,7 +47,7 @@ def launch_task(task: str, payload: Path, work: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "child":
-        launch(GRANDCHILD + "time.sleep(600)")
+        launch()
     elif sys.argv[1] == "step":
         launch_in_a_step()
     else:

@@ -28,6 +28,7 @@ def test_the_projects_pins_hold_the_manifests_and_the_original_dataset() -> None
     assert loaded.manifests == {
         "arena-frozen-60": "b53bfc523043ec71cc69f851d0819511c5a9f0b4f09520898f30954bbe874b29",
         "arena-dev": "af40b38b74181c2db917de1d8246d537b164a52bc402586fae88ae8d5364e2b3",
+        "arena-dev-150": "ad2b6a150a435d958af4d79b0f4a94d88efba6246451721752fb3bd516207caf",
         "arena-dev-600": "c1e674ff6ed4444d8b6e4cd1c17f7aaf7380390b819ba71012d8e5f586b0fbb3",
         "arena-eval-600": "fff7676efcbc06c1f33d6c214f650f9ab2ab4a6834e84d64d829372d1beaa01f",
     }
@@ -69,7 +70,7 @@ def test_a_directory_is_compared_file_by_file(tmp_path: Path) -> None:
     [
         (EMPTY + "[secrets]\n", "secrets: unknown key; allowed: base_models, datasets, gates, manifests, prompt_packs"),
         (EMPTY.replace("[gates]\n", ""), "gates: missing; add it"),
-        (EMPTY.replace("[gates]", '[gates]\nv1 = "abc"'), "gates.v1: found 'abc'; allowed: .*0-9a-f"),
+        (EMPTY.replace("[gates]", '[gates]\nv1 = "abc"'), "gates.v1: found 'abc'; allowed: a SHA-256 of 64 lower"),
         (EMPTY.replace("[gates]", f'[gates]\nv1 = "{A.upper()}"'), "gates.v1: found 'AAA"),
         (EMPTY.replace("[gates]", f'[gates]\nv1 = "{A}\\n"'), "gates.v1: found 'aaa"),
         (EMPTY.replace("[gates]", "[gates]\nv1 = 1"), "gates.v1: found 1; allowed: a valid string"),

@@ -41,7 +41,7 @@ def test_places_come_from_the_environment(root: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_without_pins_is_no_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARENA_PROJECT_DIR", str(root / "data"))
-    with pytest.raises(ConfigError, match=r"no data/pins\.toml there; name the folder of a clone in ARENA_PROJECT_DIR"):
+    with pytest.raises(ConfigError, match=r"ARENA_PROJECT_DIR is .*, where no data/pins\.toml is; name the folder"):
         project_root()
     monkeypatch.delenv("ARENA_PROJECT_DIR")
     assert project_root() == ROOT

@@ -537,23 +537,28 @@ def test_empty_texts(small_directory: Path, tmp_path: Path) -> None:
 # --- One flipped byte.
 
 
+def flip_bits(path: Path, count: int, rng: random.Random, first: int = 0) -> set[str]:
+    """Flip a bit in each of ``count`` lines from the line ``first`` on; their places."""
+    lines = path.read_bytes().split(b"\n")
+    numbers = rng.sample(range(first, len(lines) - 1), count)
+    for number in numbers:
+        line = bytearray(lines[number])
+        position = rng.randrange(len(line))
+        byte = line[position] ^ (1 << rng.randrange(8))
+        # A new line break would move all later lines; another test has those.
+        line[position] = byte if byte != ord("\n") else ord("~")
+        lines[number] = bytes(line)
+    path.write_bytes(b"\n".join(lines))
+    return {f"{path.name}:{number + 1}" for number in numbers}
+
+
 def test_flipped_bytes_in_rows(full_directory: Path, tmp_path: Path) -> None:
     """A bit flipped in each of some hundred lines, anywhere: every one of those lines is named, and no other."""
     rng = random.Random(20)
     directory = copy(full_directory, tmp_path / "copy")
     flipped: set[str] = set()
     for split, count in (("train", 240), ("validation", 60), ("test", 60)):
-        path = directory / f"{split}.jsonl"
-        lines = path.read_bytes().split(b"\n")
-        for number in rng.sample(range(len(lines) - 1), count):
-            line = bytearray(lines[number])
-            position = rng.randrange(len(line))
-            byte = line[position] ^ (1 << rng.randrange(8))
-            # A new line break would move all later lines; the next test has those.
-            line[position] = byte if byte != ord("\n") else ord("~")
-            lines[number] = bytes(line)
-            flipped.add(f"{split}.jsonl:{number + 1}")
-        path.write_bytes(b"\n".join(lines))
+        flipped |= flip_bits(directory / f"{split}.jsonl", count, rng)
     named = {place for place, _ in broken(audit_dataset(directory)) if ".jsonl:" in place}
     assert named == flipped
 
@@ -663,18 +668,8 @@ def test_published_copy_is_valid(
 def test_flipped_bytes_in_a_published_copy(small_directory: Path, tmp_path: Path, form: Callable[[Body], str]) -> None:
     rng = random.Random(8)
     directory = publish(small_directory, tmp_path / "published", form=form)
-    path = directory / "train_broadcast.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    flipped = set()
     # The first lines show how the file is written; the flips stand among the rest.
-    for number in rng.sample(range(16, len(lines) - 1), 150):
-        line = bytearray(lines[number])
-        position = rng.randrange(len(line))
-        byte = line[position] ^ (1 << rng.randrange(8))
-        line[position] = byte if byte != ord("\n") else ord("~")
-        lines[number] = bytes(line)
-        flipped.add(f"train_broadcast.jsonl:{number + 1}")
-    path.write_bytes(b"\n".join(lines))
+    flipped = flip_bits(directory / "train_broadcast.jsonl", 150, rng, first=16)
     assert {place for place, _ in broken(audit_dataset(directory)) if ".jsonl:" in place} == flipped
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.errors import ArenaError, EvaluationError
+from arena_pipeline.evaluation.gate_policy import GatePolicy
+from arena_pipeline.evaluation.gates import protocol_gates
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.sft.labels import plain_rows
 from arena_pipeline.sft.rows import content_sha256
@@ -80,6 +83,34 @@ def test_eligibility(act: dict[str, Any], broadcast: dict[str, Any], failures: l
     result = select([candidate(30, act, broadcast)])
     assert result["candidates"][0]["failures"] == failures
     assert (result["selected_step"], result["num_eligible"]) == ((None, 0) if failures else (30, 1))
+
+
+POLICY = GatePolicy.load(ROOT / "data" / "gates.toml")
+STRICTER = replace(
+    POLICY, thresholds={**POLICY.thresholds, "action_schema": 0.999, "broadcast_schema": 0.995, "legal_actions": 1.0}
+)
+
+
+def test_the_specifications_rates_are_those_of_the_committed_policy() -> None:
+    assert Eligibility.of_gates(POLICY.thresholds) == Eligibility()
+
+
+@pytest.mark.parametrize("policy", [POLICY, STRICTER])
+@pytest.mark.parametrize("rate", [0.0, 0.9499, 0.95, 0.9899, 0.99, 0.9949, 0.995, 0.9989, 0.999, 1.0])
+@pytest.mark.parametrize("phase", ["act", "broadcast"])
+@pytest.mark.parametrize("figure", ["schema_valid", "supported", "legal"])
+def test_what_is_eligible_is_what_passes_the_protocol_gates(
+    policy: GatePolicy, phase: str, figure: str, rate: float
+) -> None:
+    """Selection and verdict look at the same summary, so they must not say different things of it."""
+    changed = summary(**{phase: {figure: rate}})
+    broadcast = changed["broadcast"]
+    # As the scorer writes it: facts are counted, and without a well-formed message none is supported.
+    if broadcast["schema_valid"] == 0:
+        broadcast["supported"] = 0.0
+    broadcast["unsupported_facts"] = 0 if broadcast["schema_valid"] == 0 or broadcast["supported"] == 1 else 3
+    failed = [gate.name for gate in protocol_gates(changed, policy) if not gate.passed]
+    assert Eligibility.of_gates(policy.thresholds).failures(changed) == failed
 
 
 @pytest.mark.parametrize(
