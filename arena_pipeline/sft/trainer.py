@@ -35,7 +35,7 @@ from arena_pipeline.sft.recipe import warmup
 
 HISTORY_FILE = "history.json"
 _PARTIAL = ".partial"
-_RETURN_MEMORY_EVERY = 20
+_RETURN_MEMORY_EVERY = 100
 
 
 @dataclass
