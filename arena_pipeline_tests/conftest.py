@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import sys
 from typing import Any
 
@@ -33,6 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "micro" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(MICRO_SECONDS))
+
+
+# A shell makes its background jobs ignore Ctrl-C, and children inherit that: tests send it to theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _refuse_outside_connections(event: str, arguments: tuple[Any, ...]) -> None:

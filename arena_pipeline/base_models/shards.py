@@ -74,9 +74,10 @@ def encode_document(tokenizer: Tokenizer, messages: list[Message]) -> tuple[list
     return ids, replies
 
 
-def _shard(
+def shard(
     job: tuple[int, int, PromptPack, CorpusMixture, str],
 ) -> tuple[NDArray[np.uint16], NDArray[np.bool_], list[int]]:
+    """Tokens, reply marks and document lengths of (seed, documents, prompts, mixture, tokenizer file)."""
     # One shard, one process, one thread: threads of many processes would fight for the cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer
@@ -112,7 +113,7 @@ def build_corpus(
     replies: list[NDArray[np.bool_]] = []
     lengths = [0]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done, (ids, mask, sizes) in enumerate(pool.map(_shard, jobs), start=1):
+        for done, (ids, mask, sizes) in enumerate(pool.map(shard, jobs), start=1):
             tokens.append(ids)
             replies.append(mask)
             lengths += sizes

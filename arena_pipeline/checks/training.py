@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def smoke_schema(reader: Reader) -> dict[str, Any]:
 
 @blocking_check("lora_checkpoints", "finite_and_moved")
 def adapters_finite_and_moved(reader: Reader) -> dict[str, Any]:
-    """Every weight of every checkpoint is finite; B matrices have left zero; no two checkpoints are equal.
+    """Every weight and validation loss is finite; B matrices have left zero; no two checkpoints are equal.
 
     The rows of the run are the mixture's, drawn again, and the checkpoints are the recipe's.
     """
@@ -73,6 +74,9 @@ def adapters_finite_and_moved(reader: Reader) -> dict[str, Any]:
     if list(directories) != expected:
         raise TrainingError(f"lora_checkpoints: checkpoints of steps {list(directories)}, the recipe says {expected}")
     recorded = {entry["step"]: entry["adapter_sha256"] for entry in record["checkpoints"]}
+    for entry in record["checkpoints"]:
+        if not math.isfinite(loss := entry.get("validation_loss", math.nan)):
+            raise TrainingError(f"lora_checkpoints, step {entry['step']}: validation loss {loss} is not finite")
     before: dict[str, NDArray[np.float32]] = {}
     rows = []
     for step, directory in directories.items():

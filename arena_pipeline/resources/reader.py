@@ -23,7 +23,7 @@ from arena_pipeline.provenance.trees import NO_FILE, hash_tree, verify_tree
 from arena_pipeline.resources.history import latest_materialization
 from arena_pipeline.resources.stores import ArtifactStoreResource, LedgerResource, ProjectResource
 from arena_pipeline.sft.loading import Dataset, load_dataset
-from arena_pipeline.sft.pinned import expect_pinned, pinned_name
+from arena_pipeline.sft.pinned import expect_pinned, expect_pinned_manifest, pinned_name
 
 BASE_MODEL_FILE = "base-model.json"
 MANIFESTS_FILE = "manifests.json"
@@ -83,6 +83,7 @@ class Reader:
             raise
         name = dataset_name(dataset, self.experiment)
         expect_pinned(self.project.pins, name, dataset, directory)
+        expect_pinned_manifest(self.project.pins, name, dataset, directory)
         self.project.recorded_pins.expect(
             "datasets", place, name, dataset.content_sha256, dataset.file_hashes, directory
         )

@@ -36,6 +36,7 @@ from arena_pipeline.sft.recipe import warmup
 HISTORY_FILE = "history.json"
 _PARTIAL = ".partial"
 _RETURN_MEMORY_EVERY = 100
+_SAVE_STATE_EVERY = 20
 
 
 @dataclass
@@ -59,12 +60,14 @@ class ArenaTrainer(SFTTrainer):
         self,
         *arguments: Any,
         history: History,
+        kept_steps: Sequence[int],
         checkpoint: Callable[[ArenaTrainer], None],
         lanes: Lanes,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.history = history
+        self.kept_steps = frozenset(kept_steps)
         self.checkpoint = checkpoint
         self.lanes = lanes
 
@@ -102,8 +105,9 @@ class ArenaTrainer(SFTTrainer):
         return (losses * weights).sum() / num_items_in_batch
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The kept checkpoint first, then the trainer's own state, which appears under its name only when whole."""
-        self.checkpoint(self)
+        """The kept checkpoint first, if this step has one, then the trainer's own state, whole or absent."""
+        if self.state.global_step in self.kept_steps:
+            self.checkpoint(self)
         parent = Path(self.args.output_dir)
         partial_directory = parent / _PARTIAL
         shutil.rmtree(partial_directory, ignore_errors=True)
@@ -127,11 +131,11 @@ class ArenaTrainer(SFTTrainer):
 
 
 class Guard(TrainerCallback):
-    """Records every optimizer step and stops the run at the first one that cannot be right."""
+    """Records every optimizer step, says when to save, and stops the run at the first step that cannot be right."""
 
-    def __init__(self, history: History, checkpoint_steps: Sequence[int], report: Callable[[History], None]) -> None:
+    def __init__(self, history: History, kept_steps: Sequence[int], report: Callable[[History], None]) -> None:
         self._history = history
-        self._checkpoint_steps = frozenset(checkpoint_steps)
+        self._kept_steps = frozenset(kept_steps)
         self._report = report
         self._began = 0.0
         self._moved = False
@@ -141,7 +145,8 @@ class Guard(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         self._history.seconds.append(time.perf_counter() - self._began)
-        control.should_save = state.global_step in self._checkpoint_steps
+        # More often than checkpoints are kept: what an interrupted run loses are the steps since the last state.
+        control.should_save = state.global_step in self._kept_steps or state.global_step % _SAVE_STATE_EVERY == 0
         if state.global_step % _RETURN_MEMORY_EVERY == 0:
             return_memory()
 
@@ -179,10 +184,14 @@ def build_trainer(
     state_directory: Path,
     history: History,
     callbacks: Sequence[TrainerCallback],
+    kept_steps: Sequence[int],
     checkpoint: Callable[[ArenaTrainer], None],
     lanes: Lanes = map,
 ) -> ArenaTrainer:
-    """A trainer for one pass over ``order``, with a fresh LoRA adapter on ``model``."""
+    """A trainer for one pass over ``order``, with a fresh LoRA adapter on ``model``.
+
+    ``checkpoint`` is called at each of ``kept_steps``, before the trainer's own state is saved.
+    """
     device = model.device.type
     arguments = SFTConfig(
         output_dir=str(state_directory),
@@ -249,6 +258,7 @@ def build_trainer(
         peft_config=lora,
         callbacks=list(callbacks),
         history=history,
+        kept_steps=kept_steps,
         checkpoint=checkpoint,
         lanes=lanes,
     )

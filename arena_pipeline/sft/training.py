@@ -2,7 +2,7 @@
 
 The output directory ends up with ``checkpoints/step-NNNNNN/`` (adapters) and ``training.json`` (what was trained, with
 what loss at every step): the same bytes for the same inputs on the same machine. What a clock said is in the work
-directory's ``timings.json``. A killed run goes on from its last whole checkpoint and ends with the same bytes.
+directory's ``timings.json``. A killed run goes on from the trainer's last whole state and ends with the same bytes.
 
 Source: evaluation specification, "Recipe stage1" and "Order"; dataset specification, "Training mixture"; issue 2,
 item 3.
@@ -160,7 +160,7 @@ class _Run:
         keep = partial(self.keeper.keep, history)
         with open_lanes(self.recipe, self.device) as lanes:
             trainer = build_trainer(
-                model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], keep, lanes
+                model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], kept, keep, lanes
             )
             trainable = _trainable(trainer.model)
             self.keeper.start(trainer.model, history)

@@ -24,7 +24,9 @@ from arena_pipeline_tests.lineages import EXPERIMENT, ROOT, Lineage, copy_of, fl
 
 FLIPS = {
     "data/arena_sft_micro/train.jsonl": ("arena_sft_dataset", "dataset_audit"),
+    "data/arena_sft_micro/validation.jsonl": ("arena_sft_dataset", "dataset_audit"),
     "data/arena_sft_micro/test.jsonl": ("arena_sft_dataset", "prompts_in_use"),
+    "data/arena_sft_micro/manifest.json": ("arena_sft_dataset", "dataset_audit"),
     "data/base_models/arena-tiny/model.safetensors": ("base_model", "overfit_smoke"),
     "data/base_models/arena-tiny/tokenizer.json": ("base_model", "base_dev_evaluation"),
     "data/gates.toml": ("frozen_manifest", "scripted_baselines"),

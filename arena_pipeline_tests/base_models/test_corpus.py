@@ -7,6 +7,7 @@ import importlib
 import json
 import pkgutil
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from arena_pipeline.arena.manifests import EVALUATION_SEEDS
 from arena_pipeline.arena.parser import parse_action, parse_broadcast
 from arena_pipeline.arena.prompts import PromptPack
 from arena_pipeline.arena.state import Observation, State
+from arena_pipeline.base_models import shards
 from arena_pipeline.base_models.corpus import documents as corpus_documents
 from arena_pipeline.base_models.corpus import views
 from arena_pipeline.base_models.corpus.criteria import FactCriterion, random_action_criterion, random_fact_criterion
@@ -58,13 +60,26 @@ def test_documents_are_made_while_every_labelling_function_is_broken(monkeypatch
     def reached(*arguments: object, **options: object) -> None:
         raise AssertionError("the corpus reached a labelling function")
 
-    for module in ("solver", "policies", "rules", "protocol"):
-        loaded = importlib.import_module(f"arena_pipeline.arena.{module}")
-        for name in FORBIDDEN_NAMES & set(vars(loaded)):
-            monkeypatch.setattr(loaded, name, reached)
+    labelling = [
+        getattr(loaded, name)
+        for module in ("solver", "policies", "rules", "protocol")
+        for loaded in [importlib.import_module(f"arena_pipeline.arena.{module}")]
+        for name in sorted(FORBIDDEN_NAMES & set(vars(loaded)))
+    ]
+    assert {function.__name__ for function in labelling} == FORBIDDEN_NAMES
+    # In every module that holds one, under whatever name: a copy imported elsewhere would not be broken otherwise.
+    for module in [loaded for name, loaded in sys.modules.items() if name.startswith("arena_pipeline.")]:
+        for name, value in list(vars(module).items()):
+            if any(value is function for function in labelling):
+                monkeypatch.setattr(module, name, reached)
     with pytest.raises(AssertionError, match="reached"):
-        importlib.import_module("arena_pipeline.arena.solver").solve(arena.generate_state(1))
+        arena.solve(arena.generate_state(1))
     assert len(list(documents(0, 200, PACK, EVEN))) == 200
+    assert len(list(shards.tokenizer_texts(1, 20, PACK, EVEN))) > 40
+    tokenizer = str(ROOT / "data" / "base_models" / "arena-tiny" / "tokenizer.json")
+    tokens, _, lengths = shards.shard((2, 20, PACK, EVEN, tokenizer))
+    assert len(lengths) == 20
+    assert len(tokens) == sum(lengths)
 
 
 def test_every_state_has_a_seed_of_its_own_range(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,15 +62,19 @@ def _die(*_: object) -> None:
 
 
 def _run_and_die(work: Path, base: Path, where: str) -> None:
-    """Die after step 3 and its neighbours, or while the second checkpoint or the second trainer state is written."""
+    """Die in a step, or while the second checkpoint or the second trainer state is written."""
     from arena_pipeline.sft import trainer, training
 
-    if where == "step":
+    if where in ("step", "between"):
         report = trainer.Guard.on_log
+        last = 5
+        if where == "between":  # with a state for every step, also for step 3, which keeps no checkpoint
+            trainer._SAVE_STATE_EVERY = 1
+            last = 4
 
         def on_log(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
             report(self, args, state, control, **more)
-            if state.global_step == 5:
+            if state.global_step == last:
                 _die()
 
         trainer.Guard.on_log = on_log

@@ -128,9 +128,18 @@ def test_checkpoints_are_whole_adapters_that_name_no_place(straight: Path, stand
     assert "weighted x3" in record["loss"]
 
 
-@pytest.mark.parametrize("where", ["step", "checkpoint", "state"])
+@pytest.mark.parametrize(
+    ("where", "resumed", "kept"),
+    [
+        ("step", 4, ["step-000002", "step-000004"]),
+        ("between", 3, ["step-000002"]),
+        ("checkpoint", 2, ["step-000002"]),
+        # Of the second checkpoint's step: killed before the trainer's state was whole, the run goes on from the first.
+        ("state", 2, ["step-000002", "step-000004"]),
+    ],
+)
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
-    straight: Path, stand_in_base: Path, tmp_path: Path, where: str
+    straight: Path, stand_in_base: Path, tmp_path: Path, where: str, resumed: int, kept: list[str]
 ) -> None:
     """Known trouble 13. Dropout is on, so the random state must be taken up again too."""
     work = tmp_path / "work"
@@ -138,16 +147,15 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     child = subprocess.run(program, capture_output=True, text=True)
     assert child.returncode == -signal.SIGKILL, child.stderr
     assert not (work / "output" / "training.json").exists()
-    kept = [path.name for path in (work / "output" / "checkpoints").iterdir() if not path.name.startswith(".")]
-    assert sorted(kept) == ["step-000002"] + ["step-000004"] * (where != "checkpoint")
+    found = [path.name for path in (work / "output" / "checkpoints").iterdir() if not path.name.startswith(".")]
+    assert sorted(found) == kept
     lines: list[str] = []
     small_run(work, stand_in_base, log=lines.append)
-    # The second checkpoint is of step 4: killed before its trainer state was whole, the run goes on from the first.
-    assert f"resuming after step {4 if where == 'step' else 2} of 6" in lines
+    assert f"resuming after step {resumed} of 6" in lines
     assert (work / "output" / "training.json").read_bytes() == (straight / "output" / "training.json").read_bytes()
     for path in straight.glob("output/checkpoints/*/*"):
         assert (work / path.relative_to(straight)).read_bytes() == path.read_bytes()
-    assert json.loads((work / "timings.json").read_text())["resumed_at"] == [4 if where == "step" else 2]
+    assert json.loads((work / "timings.json").read_text())["resumed_at"] == [resumed]
     assert sorted(path.name for path in (work / "output" / "checkpoints").iterdir()) == [
         "step-000002",
         "step-000004",
@@ -287,7 +295,7 @@ def test_every_line_of_the_recipe_reaches_the_trainer(
     tokenizer = load_tokenizer(stand_in_base)
     model = AutoModelForCausalLM.from_pretrained(stand_in_base, dtype=torch.float32)
     order = training_order(DRAWN, encoded, 6)
-    trainer = build_trainer(model, tokenizer, order, recipe, 5, tmp_path, History(), [], lambda _: None)
+    trainer = build_trainer(model, tokenizer, order, recipe, 5, tmp_path, History(), [], [5], lambda _: None)
     args, lora = trainer.args, trainer.model.peft_config["default"]
     assert (lora.r, lora.lora_alpha, lora.lora_dropout, lora.bias) == (2, 5.5, 0.25, "none")
     assert lora.target_modules == set(recipe.target_modules)
