@@ -32,6 +32,7 @@ class ScriptedProvider:
     """
 
     reads_case: Final = True
+    lanes: Final = 1
 
     def __init__(self, name: str) -> None:
         if name not in SCRIPT_NAMES:

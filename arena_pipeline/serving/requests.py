@@ -75,6 +75,11 @@ class Provider(Protocol):
         """
         ...
 
+    @property
+    def lanes(self) -> int:
+        """How many batches are best answered side by side; replies must not depend on it."""
+        ...
+
     def respond(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer one batch, in order."""
+        """Answer one batch, in order. Called from as many threads at a time as there are ``lanes``."""
         ...

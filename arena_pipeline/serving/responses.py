@@ -2,8 +2,8 @@
 
 A store is one JSON-lines file. Its first line binds it to a provider identity and a request list; each further line is
 one finished batch with a hash of itself. Batches are a pure function of the request list, and a batch is written whole
-and flushed to disk before the next one is asked: a killed run loses at most the batch it was in, which is generated
-again whole, so a resumed store equals one that was never interrupted.
+and flushed to disk, in their order, as soon as it is answered: a killed run loses at most the batches that were being
+answered, which are generated again whole, so a resumed store equals one that was never interrupted.
 
 Source: evaluation specification, "Frozen-arena evaluation of a model"; issue 2, "no finished batch is lost".
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from arena_pipeline.errors import EvaluationError, IntegrityError
+from arena_pipeline.lanes import open_lanes
 from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.hashing import canonical_json, sha256_json
 from arena_pipeline.serving.requests import Completion, Provider, Request
@@ -188,11 +189,11 @@ def collect(
     plan = plan_requests(requests, batch_size, merge_identical=not provider.reads_case)
     total = sum(len(batch) for batch in plan.batches)
     identity = json.loads(canonical_json(provider.identity))
-    with store.writer(plan, identity) as writer:
+    with store.writer(plan, identity) as writer, open_lanes(provider.lanes) as lanes:
         done = sum(len(completions) for completions in writer.finished)
         progress(store.path.stem, done, total)
-        for batch in plan.batches[len(writer.finished) :]:
-            completions = provider.respond(batch)
+        remaining = plan.batches[len(writer.finished) :]
+        for batch, completions in zip(remaining, lanes(provider.respond, remaining), strict=True):
             if len(completions) != len(batch):
                 raise EvaluationError(
                     f"{store.path}: the provider returned {len(completions)} completions for {len(batch)} requests"

@@ -6,6 +6,7 @@ known troubles 18, 20, 24, 28 and 29.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from arena_pipeline.serving.loading import base_sha256, load_base_model, load_to
 from arena_pipeline.serving.requests import Completion, FinishReason, Request
 
 GENERATION_CONFIG: Final = "generation_config.json"
+_SMALL_MODEL_BYTES: Final = 256 * 2**20
 
 
 class TransformersProvider:
@@ -50,6 +52,8 @@ class TransformersProvider:
         self._dtype, self._device = dtype, device
         self._batch_size, self._max_new_tokens = batch_size, max_new_tokens
         self._tokenizer = load_tokenizer(base_path)
+        # Lanes take turns where a fast tokenizer, or the first load of the weights, bears only one thread.
+        self._turn = threading.Lock()
         # Merging costs no precision worth naming in float32 and makes a small model a third faster; in bfloat16 it
         # would round the weights that are scored.
         self._merges = dtype == "float32"
@@ -72,29 +76,37 @@ class TransformersProvider:
         """Everything that decides the replies, as JSON values."""
         return dict(self._identity)
 
+    @property
+    def lanes(self) -> int:
+        """On a CPU, as many as threads for a small model, whose operations are too short to be shared; otherwise 1."""
+        import torch
+
+        stored = sum(path.stat().st_size for path in self._base_path.glob("*.safetensors"))
+        return int(torch.get_num_threads()) if self._device == "cpu" and stored <= _SMALL_MODEL_BYTES else 1
+
     def respond(self, requests: Sequence[Request]) -> list[Completion]:
         """Generate one batch's replies; raises ``EvaluationError`` for a batch larger than the identity's size."""
         import torch
 
         if len(requests) > self._batch_size:
             raise EvaluationError(f"a batch of {len(requests)} requests, but the provider's size is {self._batch_size}")
-        encoded = self._tokenizer.apply_chat_template(
-            [request.prompt.messages for request in requests],
-            tokenize=True,
-            add_generation_prompt=True,
-            enable_thinking=False,
-            padding=True,
-            return_dict=True,
-            return_tensors="pt",
-        ).to(self._device)
+        with self._turn:
+            model = self._model
+            encoded = self._tokenizer.apply_chat_template(
+                [request.prompt.messages for request in requests],
+                tokenize=True,
+                add_generation_prompt=True,
+                enable_thinking=False,
+                padding=True,
+                return_dict=True,
+                return_tensors="pt",
+            ).to(self._device)
         with torch.inference_mode():
-            generated = self._model.generate(
-                input_ids=encoded["input_ids"],
-                attention_mask=encoded["attention_mask"],
-            )
+            generated = model.generate(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"])
         replies = generated[:, encoded["input_ids"].shape[1] :].tolist()
         prompt_tokens = encoded["attention_mask"].sum(dim=1).tolist()
-        return [self._completion(reply, length) for reply, length in zip(replies, prompt_tokens, strict=True)]
+        with self._turn:
+            return [self._completion(reply, length) for reply, length in zip(replies, prompt_tokens, strict=True)]
 
     @cached_property
     def _ends(self) -> frozenset[int]:

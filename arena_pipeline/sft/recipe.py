@@ -1,4 +1,4 @@
-"""What follows from a recipe for one run: its steps, its warm-up, and after which steps a checkpoint is kept."""
+"""What follows from a recipe for one run: steps, warm-up, when a checkpoint is kept, micro-batches side by side."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ def warmup(recipe: Recipe, steps: int) -> int:
     if recipe.warmup_steps is not None:
         return recipe.warmup_steps
     return math.ceil((recipe.warmup_ratio or 0.0) * steps)
+
+
+def lane_count(recipe: Recipe, device: str, cores: int) -> int:
+    """How many micro-batches of a recipe's optimizer step are computed at a time.
+
+    One on an accelerator, which is filled by one; one with dropout, whose random numbers all come from one generator
+    and would fall to the micro-batches in a chance order.
+    """
+    if device != "cpu" or recipe.dropout > 0:
+        return 1
+    return min(cores, recipe.effective_batch_size // recipe.micro_batch_size)

@@ -7,10 +7,12 @@ Source: evaluation specification, "Recipe stage1"; known troubles 1, 9, 10, 13, 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +27,12 @@ from trl import SFTConfig, SFTTrainer
 
 from arena_pipeline.errors import TrainingError
 from arena_pipeline.experiments.recipe import Recipe
+from arena_pipeline.lanes import Lanes
 from arena_pipeline.provenance.files import write_json
 from arena_pipeline.provenance.trees import flush_tree
 from arena_pipeline.serving.adapters import write_adapter
 from arena_pipeline.sft.collation import collate, in_batches, reply_losses
 from arena_pipeline.sft.encoding import EncodedRow
-from arena_pipeline.sft.lanes import Lanes, return_memory
 from arena_pipeline.sft.recipe import warmup
 
 HISTORY_FILE = "history.json"
@@ -148,7 +150,7 @@ class Guard(TrainerCallback):
         # More often than checkpoints are kept: what an interrupted run loses are the steps since the last state.
         control.should_save = state.global_step in self._kept_steps or state.global_step % _SAVE_STATE_EVERY == 0
         if state.global_step % _RETURN_MEMORY_EVERY == 0:
-            return_memory()
+            _return_memory()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, model: Any = None, **_: Any) -> None:
         if "grad_norm" not in logs:  # the summary at the end of a run
@@ -167,6 +169,16 @@ class Guard(TrainerCallback):
             self._moved = True
         self._history.steps.append({"step": step, **record})
         self._report(self._history)
+
+
+def _return_memory() -> None:
+    """Give freed memory back to the system, where the C library can be asked to.
+
+    Batches differ in length, so what one step frees seldom fits the next, and the C library keeps it: after a few
+    hundred steps a process would hold several times what it uses.
+    """
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def resumable_states(directory: Path) -> list[Path]:

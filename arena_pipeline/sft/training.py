@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from arena_pipeline.errors import TrainingError
 from arena_pipeline.experiments.recipe import Recipe
+from arena_pipeline.lanes import open_lanes
 from arena_pipeline.progress import Progress, silent
 from arena_pipeline.provenance.files import read_json, write_json
 from arena_pipeline.provenance.hashing import sha256_json, sha256_text
@@ -34,7 +35,7 @@ from arena_pipeline.sft.encoding import (
     prove_rows,
     training_template,
 )
-from arena_pipeline.sft.recipe import checkpoint_steps, training_steps
+from arena_pipeline.sft.recipe import checkpoint_steps, lane_count, training_steps
 
 if TYPE_CHECKING:
     from arena_pipeline.sft.trainer import ArenaTrainer, History
@@ -143,7 +144,8 @@ class _Run:
 
     def execute(self, base_path: Path, tokenizer: Any, order: Sequence[EncodedRow]) -> tuple[History, dict[str, Any]]:
         """Train to the end; what was recorded, and the counts and names of the trainable parameters."""
-        from arena_pipeline.sft.lanes import open_lanes
+        import torch
+
         from arena_pipeline.sft.trainer import HISTORY_FILE, Guard, History, build_trainer, resumable_states
 
         states = resumable_states(self.states)
@@ -158,7 +160,7 @@ class _Run:
         kept = checkpoint_steps(self.steps, self.recipe.checkpoints)
         guard = Guard(history, kept, self._reporter(len(history.steps)))
         keep = partial(self.keeper.keep, history)
-        with open_lanes(self.recipe, self.device) as lanes:
+        with open_lanes(lane_count(self.recipe, self.device, torch.get_num_threads())) as lanes:
             trainer = build_trainer(
                 model, tokenizer, order, self.recipe, self.steps, self.states, history, [guard], kept, keep, lanes
             )

@@ -282,6 +282,7 @@ class Stammering:
     """Answers like the adapter it says that it is, but no reply keeps to the schema."""
 
     reads_case = False
+    lanes = 1
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.identity = identity

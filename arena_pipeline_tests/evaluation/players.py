@@ -41,6 +41,7 @@ class RamblingPlayer:
     """Reads prompts alone: chooses by the prompt's hash, and one reply in ``broken`` is cut off in its middle."""
 
     reads_case = False
+    lanes = 1
 
     def __init__(self, adapter: str | None = None, broken: int = 7, **changes: Any) -> None:
         self.identity = identity(adapter, **changes)
@@ -66,6 +67,7 @@ class Impersonator:
     """Answers as a script does, under a model's identity."""
 
     reads_case = True
+    lanes = 1
 
     def __init__(self, script: str, adapter: str | None = None, **changes: Any) -> None:
         self.identity = identity(adapter, **changes)

@@ -16,6 +16,7 @@ class EchoProvider:
     def __init__(self, name: str = "echo", *, reads_case: bool = False, dies_at: int | None = None) -> None:
         self.identity: dict[str, Any] = {"kind": "test", "name": name, "stops": (1, 2)}
         self.reads_case = reads_case
+        self.lanes = 1
         self.asked: list[tuple[str, ...]] = []
         self._dies_at = dies_at
 

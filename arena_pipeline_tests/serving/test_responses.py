@@ -7,6 +7,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -197,3 +199,50 @@ def test_progress_and_file_format(tmp_path: Path) -> None:
     assert (header["requests"], header["batches"], len(batches)) == (23, 5, 5)
     assert batches[0].keys() == {"index", "request_keys", "prompts_sha256", "completions", "sha256"}
     assert collect([], EchoProvider(), ResponseStore(tmp_path / "empty.jsonl"), BATCH) == {}
+
+
+class Crossing(EchoProvider):
+    """Answers two batches side by side or none: each waits for the other; the even ones are answered last."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        super().__init__()
+        self.lanes = 2
+        self._meeting = threading.Barrier(2)
+        self._odd_answered = threading.Semaphore(0)
+        self._fails_at = fails_at
+
+    def respond(self, requests: Sequence[Request]) -> list[Completion]:
+        number = [batch[0].key for batch in BATCHES].index(requests[0].key)
+        if number == self._fails_at:
+            raise RuntimeError(f"batch {number}")
+        if number < len(BATCHES) - len(BATCHES) % 2:
+            self._meeting.wait(60)
+            if number % 2:
+                self._odd_answered.release()
+            else:
+                assert self._odd_answered.acquire(timeout=60)
+        return super().respond(requests)
+
+
+BATCHES = plan_requests(sample_requests(), BATCH, merge_identical=True).batches
+
+
+def test_batches_answered_side_by_side_are_stored_in_their_order(tmp_path: Path) -> None:
+    assert len(BATCHES) == 5
+    replies = collected(tmp_path / "serial.jsonl")
+    provider = Crossing()
+    assert collected(tmp_path / "lanes.jsonl", provider) == replies
+    assert provider.asked[0] == tuple(request.key for request in BATCHES[1]), "the second batch was answered first"
+    assert (tmp_path / "lanes.jsonl").read_bytes() == (tmp_path / "serial.jsonl").read_bytes()
+
+
+def test_an_error_in_one_lane_keeps_what_was_answered_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with pytest.raises(RuntimeError, match="batch 4"):
+        collected(path, Crossing(fails_at=4))
+    assert path.read_bytes().count(b"\n") == 1 + 4
+    resumed = EchoProvider()
+    collected(path, resumed)
+    assert resumed.asked == [tuple(request.key for request in BATCHES[4])]
+    collected(tmp_path / "serial.jsonl")
+    assert path.read_bytes() == (tmp_path / "serial.jsonl").read_bytes()

@@ -15,9 +15,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from arena_pipeline.errors import ConfigError, EvaluationError, TrainingError
+from arena_pipeline.serving import transformers_provider
 from arena_pipeline.serving.adapters import adapter_sha256, load_adapter, read_adapter
 from arena_pipeline.serving.loading import base_sha256, load_base_model, load_tokenizer
 from arena_pipeline.serving.requests import ChatPrompt, Completion, Request
+from arena_pipeline.serving.responses import ResponseStore, collect
 from arena_pipeline.serving.transformers_provider import TransformersProvider
 from arena_pipeline_tests.stand_ins import stand_in_rows
 
@@ -192,3 +194,26 @@ def test_float32_weights_are_those_stored(stand_in_base: Path) -> None:
     for name, tensor in stored.items():
         assert tensor.dtype == torch.bfloat16
         assert loaded[name].equal(tensor.float())
+
+
+def test_a_small_model_on_a_cpu_answers_in_as_many_lanes_as_threads_with_the_same_replies(
+    stand_in_base: Path, tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            playing = provider(stand_in_base, batch_size=1)
+            assert playing.lanes == threads
+            collect(REQUESTS, playing, ResponseStore(tmp_path / f"{threads}.jsonl"), 1)
+    finally:
+        torch.set_num_threads(before)
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "3.jsonl").read_bytes()
+
+
+def test_a_large_model_or_an_accelerator_is_filled_by_one_batch(
+    stand_in_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert provider(stand_in_base, device="cuda").lanes == 1
+    monkeypatch.setattr(transformers_provider, "_SMALL_MODEL_BYTES", 0)
+    assert provider(stand_in_base).lanes == 1

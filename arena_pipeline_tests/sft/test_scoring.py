@@ -39,6 +39,7 @@ class Answerer:
     """Replies to each row with its label, or with what is given for its id."""
 
     reads_case = False
+    lanes = 1
 
     def __init__(self, rows: Sequence[Row], replies: dict[str, str] | None = None, **changes: Any) -> None:
         self.identity = {**MODEL, **changes}

@@ -22,8 +22,7 @@ from arena_pipeline.serving.adapters import adapter_sha256, check_adapter
 from arena_pipeline.serving.loading import base_sha256, load_tokenizer
 from arena_pipeline.sft.collation import training_order
 from arena_pipeline.sft.encoding import EncodedRow, encode_rows, training_template
-from arena_pipeline.sft.lanes import lane_count
-from arena_pipeline.sft.recipe import checkpoint_steps, training_steps, warmup
+from arena_pipeline.sft.recipe import checkpoint_steps, lane_count, training_steps, warmup
 from arena_pipeline.sft.trainer import ArenaTrainer, Guard, History, build_trainer
 from arena_pipeline_tests.sft.runs import DRAWN, RECIPE, TRAIN_ROWS, VALIDATION_ROWS, recipe_with, small_run
 from arena_pipeline_tests.stand_ins import StandInRow, stand_in_rows
