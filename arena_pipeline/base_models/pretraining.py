@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from arena_pipeline.base_models.recipe import Architecture, Optimisation
-from arena_pipeline.base_models.shards import Corpus, padded
+from arena_pipeline.base_models.shards import Corpus
 from arena_pipeline.progress import Progress
 
 if TYPE_CHECKING:
@@ -50,10 +54,13 @@ def pretrain(
     import torch
 
     model.to(device).train()
+    weighted_loss: Callable[..., torch.Tensor] = _weighted_loss
     if device == "cuda":
         # Layer by layer, so that all layers share one compilation; the attention mask stays outside of it.
         for layer in model.model.layers:
             layer.compile(dynamic=True)
+        weighted_loss = torch.compile(_weighted_loss, dynamic=True)
+    texts = _DeviceCorpus(corpus, model.config.pad_token_id, device)
     batches: list[Any] = []
     for shuffle in itertools.count(optimisation.seed):
         if len(batches) >= optimisation.steps:
@@ -72,7 +79,10 @@ def pretrain(
         rate = _rate(step, len(batches), optimisation)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        loss = _loss(model, corpus, batch, optimisation.prompt_weight, device)
+        ids, weights = texts.batch(batch, optimisation.prompt_weight)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        loss = weighted_loss(logits, ids[:, 1:], weights[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -84,20 +94,39 @@ def pretrain(
     return log
 
 
-def _loss(model: Qwen3ForCausalLM, corpus: Corpus, batch: Any, prompt_weight: float, device: str) -> torch.Tensor:
-    """Weighted mean cross-entropy; padding stands on the right, so causal attention needs no mask."""
+class _DeviceCorpus:
+    """The corpus beside the model, so that a batch is put together where it is needed and no step waits for a copy."""
+
+    def __init__(self, corpus: Corpus, pad: int, device: str) -> None:
+        import torch
+
+        self._corpus, self._pad, self._device = corpus, pad, device
+        # torch indexes no uint16; a vocabulary fits int16 as well.
+        self._tokens = torch.from_numpy(corpus.tokens.astype(np.int16)).to(device)
+        self._replies = torch.from_numpy(corpus.replies).to(device)
+
+    def batch(self, documents: NDArray[np.int64], prompt_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and loss weights of shape (documents, longest), padded on the right with weight 0.
+
+        Padding on the right needs no attention mask: attention is causal.
+        """
+        import torch
+
+        lengths = self._corpus.lengths[documents]
+        bounds = torch.from_numpy(np.stack([self._corpus.starts[documents], lengths])).to(self._device)
+        column = torch.arange(int(lengths.max()), device=self._device)
+        present = column < bounds[1, :, None]
+        positions = torch.where(present, bounds[0, :, None] + column, 0)
+        ids = torch.where(present, self._tokens[positions].long(), self._pad)
+        return ids, torch.where(self._replies[positions], 1.0, prompt_weight) * present
+
+
+def _weighted_loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted mean cross-entropy."""
     import torch
 
-    ids, replies, present = (
-        torch.from_numpy(array).to(device, non_blocking=True)
-        for array in padded(corpus, batch, model.config.pad_token_id)
-    )
-    weights = torch.where(replies, 1.0, prompt_weight) * present
-    with torch.autocast(device, dtype=torch.bfloat16):
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
-    targets = weights[:, 1:].flatten()
-    return (losses * targets).sum() / targets.sum()
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+    return (losses * weights.flatten()).sum() / weights.sum()
 
 
 def _parameter_groups(model: Qwen3ForCausalLM, weight_decay: float) -> list[dict[str, Any]]:

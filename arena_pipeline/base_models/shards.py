@@ -121,22 +121,6 @@ def build_corpus(
     return Corpus(np.concatenate(tokens), np.concatenate(replies), np.cumsum(lengths))
 
 
-def padded(
-    corpus: Corpus, batch: NDArray[np.int64], pad: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """A batch's right-padded ids, reply mask and token mask, each of shape (documents, longest)."""
-    longest = int(corpus.lengths[batch].max())
-    ids = np.full((len(batch), longest), pad, dtype=np.int64)
-    replies = np.zeros(ids.shape, dtype=np.bool_)
-    present = np.zeros(ids.shape, dtype=np.bool_)
-    for row, document in enumerate(batch):
-        begin, end = corpus.starts[document], corpus.starts[document + 1]
-        ids[row, : end - begin] = corpus.tokens[begin:end]
-        replies[row, : end - begin] = corpus.replies[begin:end]
-        present[row, : end - begin] = True
-    return ids, replies, present
-
-
 def tokenizer_texts(seed: int, count: int, pack: PromptPack, mixture: CorpusMixture) -> Iterator[str]:
     """Message texts to train the tokenizer on."""
     for messages in documents(seed, count, pack, mixture):
