@@ -39,6 +39,7 @@ def run(
     screen = Screen(as_json)
     began = time.monotonic()
     command = f"arena run --experiment {experiment}" + (f" --until {until}" if until else "")
+    _note_what_is_slow(screen, experiment, project)
     with interruptible(f"`{command}` goes on from here, no finished batch is lost"):
         result = _materialise(experiment, until, project, screen)
     seconds = time.monotonic() - began
@@ -49,6 +50,13 @@ def run(
             complain(failure)
         complain(f"{experiment} failed after {seconds:.0f} s; once that is mended, `{command}` goes on from there")
         raise typer.Exit(1)
+
+
+def _note_what_is_slow(screen: Screen, experiment: str, project: Project) -> None:
+    from arena_pipeline.experiments import load_experiment, measure_machine, slow_settings
+
+    for note in slow_settings(load_experiment(experiment, project.root), measure_machine(project.storage)):
+        screen.line(f"note      {note}", "yellow")
 
 
 def _materialise(experiment: str, until: str | None, project: Project, screen: Screen) -> RunResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,16 @@ def _inbox(state: State, agent_id: str) -> dict[str, Any]:
 
 
 # --- the project's own pack -------------------------------------------------------------------------------------------
+
+
+def test_no_byte_of_the_pinned_file_can_change_unseen(tmp_path: Path) -> None:
+    """A pack's hash is that of its texts, so its file holds no comment, whose change would go unnoticed."""
+    content, sha256 = OWN_PACK.read_bytes(), PromptPack.load(OWN_PACK).sha256
+    changed = tmp_path / OWN_PACK.name
+    for position in range(len(content)):
+        changed.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with suppress(ConfigError):
+            assert PromptPack.load(changed).sha256 != sha256, f"byte {position}"
 
 
 def test_own_pack_is_short_and_says_what_the_specification_lists() -> None:

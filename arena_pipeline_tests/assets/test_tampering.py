@@ -141,14 +141,39 @@ from pathlib import Path
 from arena_pipeline.resources.progress import attach
 from arena_pipeline_tests.lineages import Lineage
 
-def progress(label, done, total):
-    if label == "replies" and 0 < done < total:
-        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+root, asset, label, reached, name = sys.argv[1:]
+
+def progress(shown, done, total):
+    if shown == label and done == int(reached):
+        os.kill(os.getpid(), getattr(signal, name))
 
 with attach(progress):
-    result = Lineage(Path(sys.argv[1])).run_only("base_validation_scores")
+    result = Lineage(Path(root)).run_only(asset)
 sys.exit(0 if result.success else "; ".join(result.failures))
 """
+
+
+def interrupted_run(lineage: Lineage, asset: str, label: str, reached: int, name: str) -> None:
+    """Materialize an asset in a process that gets a signal when its progress is as far as ``reached``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "DAGSTER_"))}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-c", INTERRUPTED_RUN, str(lineage.root), asset, label, str(reached), name]
+    killed = subprocess.run(command, env=environment, capture_output=True, timeout=300)
+    if name == "SIGKILL":
+        assert killed.returncode == -signal.SIGKILL
+    else:
+        assert killed.returncode == 1
+        assert f"{asset}: stopped by a signal; what it had finished is kept" in killed.stderr.decode()
+
+
+def resumed_run(lineage: Lineage, asset: str, label: str) -> list[int]:
+    """Materialize an asset to its end; the progress that it reported."""
+    reports: list[tuple[str, int, int]] = []
+    with attach(lambda *report: reports.append(report)):
+        result = lineage.run_only(asset)
+    assert result.failures == []
+    assert result.computed == [asset]
+    return [done for shown, done, _ in reports if shown == label]
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
@@ -156,29 +181,29 @@ def test_killed_in_mid_generation_a_run_loses_no_finished_batch(micro: Lineage, 
     lineage = copy_of(micro, tmp_path / "project")
     whole = materialized(lineage, "base_validation_scores").file("base/responses.jsonl").read_bytes()
     remove_from(lineage, "base_validation_scores")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "DAGSTER_"))}
-    environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-c", INTERRUPTED_RUN, str(lineage.root), name]
-    killed = subprocess.run(command, env=environment, capture_output=True, timeout=300)
-    if name == "SIGKILL":
-        assert killed.returncode == -signal.SIGKILL
-    else:
-        assert killed.returncode == 1
-        assert b"base_validation_scores: stopped by a signal; what it had finished is kept" in killed.stderr
+    interrupted_run(lineage, "base_validation_scores", "replies", 64, name)
 
     [saved] = lineage.storage.glob("artifacts/work/base_validation_scores/*/output/base/responses.jsonl")
     finished = saved.read_bytes()
     assert finished.count(b"\n") == 2, "header and first batch are there, the second batch is not"
     assert whole.startswith(finished)
 
-    reports: list[tuple[str, int, int]] = []
-    with attach(lambda *report: reports.append(report)):
-        result = lineage.run_only("base_validation_scores")
-    assert result.failures == []
-    assert result.computed == ["base_validation_scores"]
-    replies = [done for label, done, _ in reports if label == "replies"]
+    replies = resumed_run(lineage, "base_validation_scores", "replies")
     assert replies[0] == 64, "the finished batch is not asked again"
     assert materialized(lineage, "base_validation_scores").file("base/responses.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_killed_in_mid_training_a_run_goes_on_to_the_same_adapters(micro: Lineage, tmp_path: Path, name: str) -> None:
+    lineage = copy_of(micro, tmp_path / "project")
+    whole = materialized(lineage, "lora_checkpoints")
+    remove_from(lineage, "lora_checkpoints")
+    interrupted_run(lineage, "lora_checkpoints", "training", 2, name)
+    [work] = lineage.storage.glob("artifacts/work/lora_checkpoints/*")
+    assert (work / "output" / "checkpoints" / "step-000001" / "adapter_model.safetensors").is_file()
+
+    assert 1 not in resumed_run(lineage, "lora_checkpoints", "training"), "the first step is not taken again"
+    assert materialized(lineage, "lora_checkpoints").sha256 == whole.sha256
 
 
 def test_a_result_opens_the_sealed_sets_only_if_the_gates_pass_on_development(

@@ -76,6 +76,17 @@ def test_a_run_tells_each_stage_and_the_second_recomputes_nothing(arena: Arena, 
     assert none.error == "arena: experiment micro: no verdict yet; arena run --experiment micro comes to one"
 
 
+def test_a_run_says_first_what_will_be_slow(
+    arena: Arena, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = tmp_path / "cpuinfo"
+    cpu.write_text("flags : avx2\n")
+    monkeypatch.setattr("arena_pipeline.experiments.preflight._CPU_DESCRIPTION", cpu)
+    add_experiment(project, "mine", "micro", ('precision = "float32"', 'precision = "bfloat16"'))
+    first = arena("run", "--experiment", "mine", "--until", "dataset_audit").out.splitlines()[0]
+    assert first.startswith("note      recipe.precision: this CPU has no bfloat16")
+
+
 def test_a_changed_byte_stops_the_run_with_file_and_hashes(arena: Arena, project: Path) -> None:
     assert arena(*INPUTS).status == 0
     file = project / "data" / "arena_sft_micro" / "test.jsonl"
