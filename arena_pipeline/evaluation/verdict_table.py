@@ -46,8 +46,7 @@ def render_verdict(verdict: Mapping[str, Any]) -> RenderableType:
             Text(f"Arena replies, {player}: {_replies(rates)}") for player, rates in figures["arena_replies"].items()
         ]
     shown = verdict["gates"] if figures is verdict else [*verdict["gates"], *figures["gates"]]
-    # A gate that reads validation says the same in both lists.
-    parts += [Text(line) for line in dict.fromkeys(_diagnoses(shown))]
+    parts += [Text(line) for line in _diagnoses(shown)]
     parts += [Text(note) for note in verdict["notes"]]
     parts.append(Text(_openings(verdict)))
     color = "green" if verdict["promoted"] else "red"
@@ -56,7 +55,12 @@ def render_verdict(verdict: Mapping[str, Any]) -> RenderableType:
 
 
 def _diagnoses(gates: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [f"{gate['name']}: {gate['diagnosis']}" for gate in gates if gate["diagnosis"]]
+    """A line for each diagnosis, with all gates that it is about: one that reads validation says the same twice."""
+    about: dict[str, dict[str, None]] = {}
+    for gate in gates:
+        if gate["diagnosis"]:
+            about.setdefault(gate["diagnosis"], {})[gate["name"]] = None
+    return [f"{', '.join(names)}: {diagnosis}" for diagnosis, names in about.items()]
 
 
 def _gates_table(title: str, gates: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -382,6 +382,8 @@ def test_the_table_of_a_closed_verdict(evidence: Evidence) -> None:
     closed = replace(evidence, sealed=None, closed_because="no checkpoint is eligible", openings=())
     text = shown(build_verdict(closed))
     assert text.count("not evaluated") == 5
+    assert " ".join(text.split()).count("not_evaluated: no checkpoint is eligible") == 1, "said once, of all five gates"
+    assert "oracle_regret, order_robustness, test_confirmation, communication_useful, communication_semantic:" in text
     assert "opened by 0 experiments" in text
 
 
